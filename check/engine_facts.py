@@ -15,7 +15,7 @@ VERSIONS: Final = {"vllm": "vLLM 0.32.0", "sglang": "SGLang 0.5.23"}
 
 
 @dataclass(frozen=True)
-class Fact:
+class EngineFact:
     """A setting, what it does, where that was read, and which claims it breaks."""
 
     setting: str
@@ -37,63 +37,63 @@ class Way:
     verification: str
     noise: str
     settings: str
-    facts: tuple[Fact, ...]
+    facts: tuple[EngineFact, ...]
     own_rule: bool = True
     blocks: bool = False
     chain: bool = False
 
 
-VLLM_FLOATS: Final = Fact(
+VLLM_FLOATS: Final = EngineFact(
     "VLLM_BATCH_INVARIANT=0",
     "logits depend on which requests are computed together: choices that are nearly equal may differ",
     "envs.py:636",
     ("tokens", "greedy"),
 )
-SGLANG_FLOATS: Final = Fact(
+SGLANG_FLOATS: Final = EngineFact(
     "without --enable-deterministic-inference",
     "logits depend on which requests are computed together: choices that are nearly equal may differ",
     "arg_groups/fields/exec_.py:1153",
     ("tokens", "greedy"),
 )
-SYNTHETIC: Final = Fact(
+SYNTHETIC: Final = EngineFact(
     'rejection_sample_method = "synthetic"',
     "drafts are accepted at rates by position, whatever the model says of them",
     "config/speculative.py:529",
     ALL,
 )
 THRESHOLDS: Final = (
-    Fact(
+    EngineFact(
         "--speculative-accept-threshold-single below 1",
         "a draft that the target gives more than that is accepted without a coin",
         "speculative/eagle_utils.py:781",
         ("tokens", "distribution"),
     ),
-    Fact(
+    EngineFact(
         "--speculative-accept-threshold-acc below 1",
         "drafts are accepted with 1 / threshold times the target's probability",
         "speculative/eagle_utils.py:782",
         ("tokens", "distribution"),
     ),
 )
-RELAXED: Final = Fact(
+RELAXED: Final = EngineFact(
     "a request with penalties",
     "all nodes of a tree are penalised for the same text, drafts above them are not counted",
     "speculative/eagle_utils.py:562",
     ("tokens", "distribution", "greedy"),
 )
-NO_MIN_P: Final = Fact(
+NO_MIN_P: Final = EngineFact(
     "a request with min_p",
     "the verification applies temperature, top-k and top-p alone",
     "speculative/eagle_utils.py:718",
     ("tokens", "distribution", "support"),
 )
-GREEDY_HERE: Final = Fact(
+GREEDY_HERE: Final = EngineFact(
     "a CPU or XPU (HIP: without --speculative-use-rejection-sampling)",
     "the verification takes the likeliest token at every temperature",
     "speculative/eagle_utils.py:500",
     ("tokens", "distribution"),
 )
-SIMULATED: Final = Fact(
+SIMULATED: Final = EngineFact(
     "SGLANG_SIMULATE_ACC_LEN", "as many drafts are accepted as it says, for benchmarks", "speculative/eagle_utils.py:803", ALL
 )
 
@@ -108,7 +108,7 @@ WAYS: Final = (
         "program's",
         (
             VLLM_FLOATS,
-            Fact(
+            EngineFact(
                 "speculative decoding on model runner V1",
                 "logits processors of others are refused beside it",
                 "v1/sample/logits_processor/__init__.py:208",
@@ -136,7 +136,7 @@ WAYS: Final = (
         "program's",
         (
             SGLANG_FLOATS,
-            Fact(
+            EngineFact(
                 "--speculative-algorithm EAGLE or NGRAM",
                 "the verification does not call logits processors of requests",
                 "speculative/eagle_utils.py:521",

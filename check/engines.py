@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from decgraph.check.engine_facts import OWN, VERSIONS, WAYS, Fact, Kind, Way
+from decgraph.check.engine_facts import OWN, VERSIONS, WAYS, EngineFact, Kind, Way
 from decgraph.check.stated import CLAIM, SECONDS, Stated, stated, verifications
 from decgraph.errors import DecError
 from decgraph.ir.settings import holds, names
@@ -41,11 +41,11 @@ class Through:
 
     way: Way
     claims: tuple[Left, ...]
-    broken_by: tuple[Fact, ...]
+    broken_by: tuple[EngineFact, ...]
 
 
 @dataclass(frozen=True)
-class Inside:
+class InEngine:
     """A program in an engine. through: by the interfaces that take it; refused: by name of those that do not, why; claims:
     where none takes it; drafts: what is known of what they state."""
 
@@ -103,7 +103,7 @@ def inside(
     *,
     seconds: float = SECONDS,
     wrong: Collection[int] = (),
-) -> Inside:
+) -> InEngine:
     """What is left of the claims of a module's algorithm in an engine, "vllm" or "sglang".
 
     given: values of parameters; those that are not given have their defaults. seconds: of processor time, for drafts of
@@ -122,7 +122,7 @@ def inside(
         ways = [way for way, why in found.items() if not why]
     through = tuple(through_way(module, way, values, drafts, wrong) for way in ways)
     claims = () if through else tuple(Left(c.text, "not run", f"no interface of {VERSIONS[engine]} takes it") for c in f.claims)
-    return Inside(engine, through, {way.name: why for way, why in found.items() if why}, claims, drafts)
+    return InEngine(engine, through, {way.name: why for way, why in found.items() if why}, claims, drafts)
 
 
 def tried(module: Module, values: Mapping[str, Any], core: str) -> tuple[Refused, ...]:
@@ -225,4 +225,4 @@ def _by_the_engine(f: Function, claim: Claim, way: Way, drafts: Stated) -> tuple
     )
 
 
-__all__ = ["ENGINES", "Inside", "Left", "Through", "inside", "through_way"]
+__all__ = ["ENGINES", "InEngine", "Left", "Through", "inside", "through_way"]

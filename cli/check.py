@@ -13,7 +13,7 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
-from decgraph.check.engines import ENGINES, Inside, inside
+from decgraph.check.engines import ENGINES, InEngine, inside
 from decgraph.check.stated import SECONDS
 from decgraph.cli import certificates, completion, options, output, parsing
 from decgraph.cli.options import option
@@ -287,7 +287,7 @@ def counted(report: Report) -> list[str]:
     return out
 
 
-def show_inside(there: Inside) -> None:
+def show_inside(there: InEngine) -> None:
     """What is left of a program's claims inside an engine."""
     from rich.text import Text
 
