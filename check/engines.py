@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from decgraph.check.constants import facts
 from decgraph.check.engine_facts import OWN, VERSIONS, WAYS, EngineFact, Kind, Way
 from decgraph.check.stated import CLAIM, SECONDS, Stated, stated, verifications
 from decgraph.errors import DecError
@@ -111,32 +112,33 @@ def inside(
     """
     if engine not in VERSIONS:
         raise DecError(f"--engine is {engine}", hint=f"one of {', '.join(ENGINES)}")
-    f, values = module.entry, dict(given or {})
-    values = {p.name: p.default for p in f.params if p.has_default} | values
+    f, given = module.entry, given or {}
     drafts = stated(module, given, seconds=seconds)
-    found = {way: tried(module, values, way.core) for way in WAYS if way.engine == engine}
+    found = {way: tried(module, given, way.core) for way in WAYS if way.engine == engine}
     ways = [way for way, why in found.items() if not why]
     if not ways and verifications(module):
         tree = branched(module)
         found |= {way: (("its drafts are a tree", tree),) * bool(way.chain and tree) for way in OWN if way.engine == engine}
         ways = [way for way, why in found.items() if not why]
-    through = tuple(through_way(module, way, values, drafts, wrong) for way in ways)
+    through = tuple(through_way(module, way, given, drafts, wrong) for way in ways)
     claims = () if through else tuple(Left(c.text, "not run", f"no interface of {VERSIONS[engine]} takes it") for c in f.claims)
     return InEngine(engine, through, {way.name: why for way, why in found.items() if why}, claims, drafts)
 
 
-def tried(module: Module, values: Mapping[str, Any], core: str) -> tuple[Refused, ...]:
+def tried(module: Module, given: Mapping[str, ParamValue], core: str) -> tuple[Refused, ...]:
     """Why an interface does not take a program, by trying it there: () where it does."""
     from decgraph.backends.seams.fits import CORES, trial  # loads torch
 
     if core not in CORES:
         return (("not written yet", 0),)
-    missing = [p.name for p in module.entry.params if p.value.type.elem != "model" and p.name not in values]
-    if missing:
-        return ((f"it needs a value for `{missing[0]}`: --set {missing[0]}=...", 0),)
-    return tuple((m.why, m.line) for m in trial(module, values, core).misfits)
+    try:
+        return tuple((m.why, m.line) for m in trial(module, given, core).misfits)
+    except DecError as error:  # a parameter without a value
+        return ((str(error).splitlines()[0].removeprefix("error: "), 0),)
 
 
+SIZES, BLOCK = ("length", "block", "steps"), 32
+"""Parameters that are the engine's block size where nobody sets them (backends/seams/blocks.py), and a block size."""
 BRANCHING = ("tree.best_first", "tree.keep", "tree.set", "tree.front")
 
 
@@ -152,16 +154,19 @@ def branched(module: Module) -> int:
 
 
 def through_way(
-    module: Module, way: Way, values: Mapping[str, ParamValue], drafts: Stated, wrong: Collection[int] = ()
+    module: Module, way: Way, given: Mapping[str, ParamValue], drafts: Stated, wrong: Collection[int] = ()
 ) -> Through:
     """What is left of a program's claims by one way in; the arguments are as in `inside`."""
-    f = module.entry
+    f, known = module.entry, facts(module, module.entry)
+    values = {p.name: p.default for p in f.params if p.has_default}
+    sizes = {*SIZES, known.length, known.block} - given.keys() if way.blocks else set[str]()
+    values |= {p.name: BLOCK for p in f.params if p.name in sizes} | dict(given)
     if branched(module):
         drafts = Stated("none")  # no engine reads distributions of a tree's drafts
     claims = tuple(
         Left(claim.text, "lost", "the check above refutes it")
         if place in wrong and way.own_rule
-        else left(f, claim, way, values, drafts)
+        else left(f, claim, way, values, sizes, drafts)
         for place, claim in enumerate(f.claims)
     )
     kept = {kind for claim, found in zip(f.claims, claims, strict=True) for kind in _kept(claim, found)}
@@ -182,12 +187,12 @@ def kind_of(claim: Claim) -> Kind:
     return "greedy" if claim.for_greedy else "tokens" if claim.mode == "tokens" else "distribution"
 
 
-def left(f: Function, claim: Claim, way: Way, values: Mapping[str, ParamValue], drafts: Stated) -> Left:
-    """What is left of one claim by one way in."""
+def left(f: Function, claim: Claim, way: Way, values: Mapping[str, ParamValue], sizes: Collection[str], drafts: Stated) -> Left:
+    """What is left of one claim by one way in. sizes: parameters that are the engine's block size, whatever it is."""
     known = {name: value for name, value in values.items() if name in names(claim.setting)}
     if claim.setting and len(known) == len(names(claim.setting)) and not holds(claim.setting, known):
-        said = ", ".join(f"{name} = {value}" for name, value in known.items())
-        return Left(claim.text, "silent", f"with {said} it says nothing")
+        said = ", ".join(f"{name} = {value}" for name, value in known.items() if name not in sizes)
+        return Left(claim.text, "silent", f"with {said or 'canvases of the size of a block'} it says nothing")
     if way.own_rule:
         return Left(claim.text, "kept", _by_own_rule(claim, way))
     return Left(claim.text, *_by_the_engine(f, claim, way, drafts))

@@ -121,8 +121,8 @@ def command(
     reports = decide(words or stdlib.names(), one, worlds, jobs or os.cpu_count() or 1, coverage, proof, shown)
     there = None
     if engine is not None and one is not None:
-        wrong = [place for place in range(len(reports[0].claims)) if reports[0].verdict_of(place) == "refuted"]
-        there = inside(one.module, engine, worlds["params"], seconds=SECONDS if seconds is None else seconds, wrong=wrong)
+        refuted = [place for place in range(len(reports[0].claims)) if reports[0].verdict_of(place) == "refuted"]
+        there = inside(one.module, engine, worlds["params"], seconds=SECONDS if seconds is None else seconds, wrong=refuted)
         if not (shown.json or shown.quiet):
             show_inside(there)
     if html is not None:

@@ -38,8 +38,7 @@ KINDS = (
 
 def left(name: str, way: Way, **given: int | float) -> dict[str, Left]:
     module, _ = find(name)
-    values = {p.name: p.default for p in module.entry.params if p.has_default} | given
-    return {found.claim: found for found in through_way(module, way, values, stated(module, given, seconds=0)).claims}
+    return {found.claim: found for found in through_way(module, way, given, stated(module, given, seconds=0)).claims}
 
 
 def way(name: str) -> Way:
@@ -50,10 +49,9 @@ def way(name: str) -> Way:
 @pytest.mark.parametrize("name", stdlib.names())
 def test_every_claim_has_a_line_by_every_way(name: str) -> None:
     module, _ = find(name)
-    values = {p.name: p.default for p in module.entry.params if p.has_default}
     drafts = stated(module, seconds=0)
     for one in (*WAYS, *OWN):
-        claims = through_way(module, one, values, drafts).claims
+        claims = through_way(module, one, {}, drafts).claims
         assert [found.claim for found in claims] == [c.text for c in module.entry.claims]
         for found in claims:
             assert found.verdict in ("kept", "weaker", "lost", "silent")
@@ -85,12 +83,13 @@ def test_what_is_about_its_own_verification_is_lost_where_the_engine_verifies() 
 def test_a_condition_is_asked_of_the_values() -> None:
     name = "refines static_masked(model, length, block) in distribution when steps == length and not random"
     dllm = way("sglang dllm")
-    assert left("llada", dllm, steps=4, length=4)[name].verdict == "kept"
+    assert left("llada", dllm)[name].verdict == "kept"  # as many steps as a block has positions
     assert left("llada", dllm, steps=2, length=4)[name].why == "with length = 4, steps = 2, random = False it says nothing"
+    assert left("llada", dllm, steps=2)[name].why == "with steps = 2, random = False it says nothing"
 
 
 def test_a_block_at_a_time() -> None:
-    assert all("block by block" in found.why for found in left("llada", way("sglang dllm"), steps=4, length=4).values())
+    assert all("block by block" in found.why for found in left("llada", way("sglang dllm")).values())
 
 
 def test_settings_break_what_they_are_about() -> None:
