@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from decgraph.check.constants import facts
 from decgraph.check.engine_facts import OWN, VERSIONS, WAYS, EngineFact, Kind, Way
