@@ -66,7 +66,7 @@ def _read(module: Module, core: str) -> Iterator[Misfit]:
         yield Misfit(f"it calls {', '.join(f'`{p.name}`' for p in models)}: the engine computes one model")
     for op in function.body.walk():
         if op.opcode == "extern":
-            yield Misfit(f"it calls `{op.attrs['name']}`, a function of the caller's", op.loc.line)
+            yield Misfit(f"it calls `{op.attrs['extern']}`, a function of the caller's", op.loc.line)
     if core == "drafts":
         yield from _verified_elsewhere(module)
 

@@ -21,7 +21,7 @@ from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, is_static
 from decgraph.ir.text import print_module
-from decgraph.ir.values import Module
+from decgraph.ir.values import Module, Op
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
@@ -138,6 +138,13 @@ class Seam(Step):
         for value in (*self.states.values(), *self.carried, *(self.env[v] for v in self.outside)):
             if not (isinstance(value, Tensor | Shared) or is_static(value)):
                 raise NotSteppable("a value that is no number goes from step to step")
+
+    def op(self, op: Op) -> None:
+        try:
+            super().op(op)
+        except NotSteppable as error:
+            error.op = error.op or op  # refusals have a line
+            raise
 
     def fill(self, cache: Slots, lane: int) -> None:
         """Nothing: the engine computes texts."""
