@@ -114,12 +114,13 @@ def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
 
     steps()
     numbers = [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
-    return Trial(open=tuple(name for name in numbers if _works(lambda name=name: steps(name))))
+    return Trial(open=tuple(name for name in numbers if _works(steps, name)))
 
 
-def _works(run: Callable[[], object]) -> bool:
+def _works(run: Callable[[str], object], name: str) -> bool:
+    """Whether steps run with a number of a parameter for every request."""
     try:
-        run()
+        run(name)
     except NotSteppable:
         return False
     return True

@@ -43,8 +43,8 @@ def _round_keys(seed: int) -> tuple[np.ndarray, ...]:
 
 
 def arrivals(words: np.ndarray, seed: int, n: int) -> np.ndarray:
-    """The same for the words uint64[R, 3] of the counters: float64[R, n]. Of a counter only its last word differs in a row, so for the first
-    rounds most of what is computed is one number a row."""
+    """The same for the words uint64[R, 3] of the counters: float64[R, n]. Of a counter only its last word differs in a row, so
+    for the first rounds most of what is computed is one number a row."""
     keys, blocks = _round_keys(seed), -(-n // 4)
     c0, c1, c2 = (words[:, i, None] for i in range(3))
     p0, p1 = c0 * _FACTOR0, c2 * _FACTOR1
