@@ -76,8 +76,8 @@ RAW = ("bregman_topk", "mirostat", "frustratingly_simple", "momentum", "repetiti
 
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_tokens_are_those_of_a_run(name: str, model: LlamaForCausalLM) -> None:
-    """A batch that comes and goes, in any order, whose lanes and rows have nothing to do with each other; a fifth of the draws is
-    thrown away, as those of a part of a prompt."""
+    """A batch that comes and goes, in any order, whose lanes and rows have nothing to do with each other; a fifth of the draws
+    is thrown away, as those of a part of a prompt."""
     rng = random.Random(3)
     rows = Rows(carried(decgraph.load(name).module), lanes=14, capacity=200, vocab=VOCAB, open=tuple(OPEN[name]))
     requests = asked(name, rng, 14)
