@@ -20,6 +20,7 @@ from decgraph.ir.text import parse_module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import check_params
 
 
 class Rows:
@@ -36,7 +37,10 @@ class Rows:
         self.lanes = Lanes(lanes, self._seam)
         if self.lanes.table.loop is None:
             raise NotSteppable("it has no loop `while not done`")
+        self.loop = self.lanes.table.loop
         self.unread = unread(self.module.entry)
+        self.records = self.device.type == "cuda"
+        """Whether a step is recorded, once it has run."""
         self.recorded: dict[Seam, Replayed] = {}
 
     def _seam(self, lanes: int, features: frozenset[str]) -> Seam:
@@ -48,8 +52,7 @@ class Rows:
     @property
     def stateless(self) -> bool:
         """Whether a request can go on from its text alone, so that none has to be found again."""
-        s = self.lanes.table
-        return not s.states and all(not isinstance(v, Tensor) for v in s.carried)
+        return not self.loop.operands and all(state.type.elem == "index" for state in self.module.entry.states)
 
     def check(self, settings: Mapping[str, Any], params: Mapping[str, float] | None = None) -> None:
         """Raises DecError for settings that the program does not read, and for values that its parameters do not take."""
@@ -57,6 +60,7 @@ class Rows:
             if name not in self.open:
                 known = f"a request may set {', '.join(self.open)}" if self.open else "a request may set none"
                 raise DecError(f"{self.module.main} has no parameter `{name}` of a request's own", hint=known)
+        check_params(self.module.entry, {**self.params, **(params or {})})
         refuse_unread(self.module.entry, Request(prompt=(0,), max_tokens=1, **settings), self.unread)
 
     def enter(
@@ -88,10 +92,10 @@ class Rows:
         return self.lanes.store(at, s, 1)[:, 0]
 
     def _run(self, s: Seam) -> None:
-        """One step: on a CUDA device recorded, once it has run."""
+        """One step."""
         if s in self.recorded:
             self.recorded[s]()
-        elif self.device.type == "cuda" and s.counts.calls:
+        elif self.records and s.counts.calls:
             self.recorded[s] = Replayed(s.body, s, self.device)
         else:
             s.body()
