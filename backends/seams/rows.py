@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.backends.seams.seam import Lanes, Seam
+from decgraph.backends.seams.seam import Lanes, Seam, read
 from decgraph.backends.triton.replay import Replayed
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
-from decgraph.ir.text import parse_module
+from decgraph.ir.values import Module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
@@ -24,15 +24,15 @@ from decgraph.runtime.session import check_params
 
 
 class Rows:
-    """One program for requests that come and go. lanes: how many it may hold at once, preempted ones among them; capacity:
+    """One program for requests that come and go. program: its module, or the text of one; lanes: how many it may hold at once, preempted ones among them; capacity:
     tokens of a text; vocab: columns of logits; open: parameters that a request may set for itself. Raises NotSteppable for a
     program that does not draw one token from one row of logits, DecError for wrong values of parameters."""
 
     def __init__(
-        self, program: str, params: Mapping[str, ParamValue] | None = None, *, lanes: int, capacity: int, vocab: int,
+        self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, lanes: int, capacity: int, vocab: int,
         device: torch.device | str = "cpu", open: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.module, self.params, self.open = parse_module(program), dict(params or {}), tuple(open)
+        self.module, self.params, self.open = read(program), dict(params or {}), tuple(open)
         self.capacity, self.vocab, self.device = capacity, vocab, torch.device(device)
         self.lanes = Lanes(lanes, self._seam)
         if self.lanes.table.loop is None:
