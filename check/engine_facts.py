@@ -77,14 +77,14 @@ THRESHOLDS: Final = (
 )
 RELAXED: Final = EngineFact(
     "a request with penalties",
-    "all nodes of a tree are penalised for the same text, drafts above them are not counted",
+    "all drafts of a step are penalised for the same text, the drafts above them are not counted",
     "speculative/eagle_utils.py:562",
     ("tokens", "distribution", "greedy"),
 )
 NO_MIN_P: Final = EngineFact(
     "a request with min_p",
     "the verification applies temperature, top-k and top-p alone",
-    "speculative/eagle_utils.py:718",
+    "speculative/eagle_utils.py:724",
     ("tokens", "distribution", "support"),
 )
 GREEDY_HERE: Final = EngineFact(
@@ -94,7 +94,7 @@ GREEDY_HERE: Final = EngineFact(
     ("tokens", "distribution"),
 )
 SIMULATED: Final = EngineFact(
-    "SGLANG_SIMULATE_ACC_LEN", "as many drafts are accepted as it says, for benchmarks", "speculative/eagle_utils.py:803", ALL
+    "SGLANG_SIMULATE_ACC_LEN", "as many drafts are accepted as it says, for benchmarks", "speculative/eagle_utils.py:807", ALL
 )
 
 WAYS: Final = (
@@ -108,6 +108,12 @@ WAYS: Final = (
         "program's",
         (
             VLLM_FLOATS,
+            EngineFact(
+                "a thinking budget, or another processor behind it",
+                "the token that was drawn is replaced, and a text goes on that the program has not drawn",
+                "v1/sample/sampler.py:408, v1/worker/gpu/sample/sampler.py:258",
+                ALL,
+            ),
             EngineFact(
                 "speculative decoding on model runner V1",
                 "logits processors of others are refused beside it",
