@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from decgraph.check.constants import facts
 from decgraph.check.engine_facts import OWN, VERSIONS, WAYS, EngineFact, Kind, Way
@@ -158,7 +158,7 @@ def through_way(
 ) -> Through:
     """What is left of a program's claims by one way in; the arguments are as in `inside`."""
     f, known = module.entry, facts(module, module.entry)
-    values = {p.name: p.default for p in f.params if p.has_default}
+    values: dict[str, Any] = {p.name: p.default for p in f.params if p.has_default}
     sizes = {*SIZES, known.length, known.block} - given.keys() if way.blocks else set[str]()
     values |= {p.name: BLOCK for p in f.params if p.name in sizes} | dict(given)
     if branched(module):

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from decgraph import stdlib
+from decgraph.check import stated as claims_about_drafts
 from decgraph.check.algorithm import find
 from decgraph.check.engine_facts import OWN, WAYS, Way
 from decgraph.check.engines import ENGINES, Left, inside, through_way
+from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.stated import stated
 from decgraph.cli.main import main
 from decgraph.errors import DecError
@@ -140,6 +142,20 @@ def test_drafts_are_drawn_from_what_they_state(name: str, verdict: str) -> None:
     assert found.verdict == verdict
     assert (found.counterexample is not None) == (verdict == "refuted")
     assert (found.worlds > 5) == (verdict == "holds") or verdict == "refuted"
+
+
+@pytest.mark.quick("speculative", "sequoia", "pearl")
+@pytest.mark.parametrize("name", stdlib.names())
+def test_what_is_derived_of_drafts_holds_in_worlds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, _ = find(name)
+    found = stated(module, seconds=0)
+    if found.verdict == "proved":
+        monkeypatch.setattr(claims_about_drafts, "_derived", stopped)
+        assert stated(module, seconds=0.5).verdict == "holds"
+
+
+def stopped(*_: object) -> None:
+    raise DerivationStopped(None, "nothing is derived here")
 
 
 @pytest.mark.parametrize("name", ["m01_no_residual_right", "m04_one_token_residual", "m08_shared_noise", "m11_where_likelier"])
