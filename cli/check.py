@@ -79,8 +79,8 @@ def command(
 
     Proved: a derivation, for every vocabulary, model, context and request. Holds: no counterexample in the worlds that are
     counted; exact, every outcome of every draw is followed, with rational probabilities. After so many --seconds it says what
-    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, or --require asks for more; 3 if it is
-    undecided; 70 if decgraph itself failed.
+    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, --require asks for more, or with --engine drafts are not
+    drawn from what they state; 3 if it is undecided; 70 if decgraph itself failed.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
