@@ -1,0 +1,110 @@
+"""One-call programs over rows of logits: tokens of `decgraph.run`, in batches that come and go, with draws thrown away."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import decgraph
+from decgraph.backends.seams.rows import Rows
+from decgraph.backends.seams.seam import carried
+
+VOCAB = 97
+OPEN = {
+    "autoregressive": {},
+    "bregman_topk": {},
+    "dynamic_temperature": {},
+    "frustratingly_simple": {},
+    "mirostat": {"tau": (2.0, 5.0), "eta": (0.1, 0.3)},
+    "mirostat_v1": {},
+    "momentum": {},
+    "repetition_aware": {},
+    "top_n_sigma": {"n": (0.5, 1.0, 2.0)},
+    "typical": {"mass": (0.5, 0.9)},
+    "windowed_penalties": {},
+    "xtc": {"chance": (0.2, 0.8), "threshold": (0.01, 0.05)},
+}
+"""Programs, and numbers that their requests set for themselves."""
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=VOCAB, num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, **sizes)
+    return LlamaForCausalLM(config).eval()
+
+
+@torch.no_grad()
+def row(model: LlamaForCausalLM, text: list[int]) -> torch.Tensor:
+    return model(torch.tensor([text])).logits[0, -1]
+
+
+@dataclass
+class Asked:
+    prompt: list[int]
+    fields: dict[str, Any]
+    params: dict[str, float]
+    length: int
+    output: list[int] = field(default_factory=list)
+    lost: bool = False
+
+
+def asked(name: str, rng: random.Random, count: int) -> list[Asked]:
+    """Requests of different settings, where the program reads any."""
+    reads = not decgraph.load(name).function.name.startswith(RAW)
+    shaping: list[dict[str, Any]] = [
+        {"temperature": 1}, {"temperature": 0.7, "top_k": 20}, {"temperature": 1.3, "top_p": 0.9},
+        {"temperature": 0}, {"temperature": 1, "repetition_penalty": 1.2, "min_p": 0.05},
+    ]  # fmt: skip
+    out = []
+    for i in range(count):
+        fields = shaping[i % len(shaping)] if reads else {"temperature": 1}
+        prompt = [rng.randrange(VOCAB) for _ in range(rng.randrange(2, 9))]
+        params = {k: rng.choice(v) for k, v in OPEN[name].items()}
+        out.append(Asked(prompt, {"seed": 100 + i, "request_id": 3 * i, **fields}, params, rng.randrange(6, 20)))
+    return out
+
+
+RAW = ("bregman_topk", "mirostat", "frustratingly_simple", "momentum", "repetition_aware")
+
+
+@pytest.mark.parametrize("name", sorted(OPEN))
+def test_tokens_are_those_of_a_run(name: str, model: LlamaForCausalLM) -> None:
+    """A batch that comes and goes, in any order, whose lanes and rows have nothing to do with each other; a fifth of the draws is
+    thrown away, as those of a part of a prompt."""
+    rng = random.Random(3)
+    rows = Rows(carried(decgraph.load(name).module), lanes=14, capacity=200, vocab=VOCAB, open=tuple(OPEN[name]))
+    requests = asked(name, rng, 14)
+    wait, live, free = list(requests), dict[int, Asked](), list(range(14))
+    thrown = 0
+    while wait or live:
+        while wait and len(live) < 11:
+            lane = free.pop(rng.randrange(len(free)))
+            live[lane] = r = wait.pop(0)
+            rows.enter(lane, r.prompt, settings=r.fields, params=r.params)
+        order = rng.sample(sorted(live), rng.randrange(1, len(live) + 1))
+        undo = torch.tensor([lane in live and live[lane].lost and lane in order for lane in range(14)])
+        thrown += int(undo.sum())
+        logits = torch.stack([row(model, live[lane].prompt + live[lane].output) for lane in order])
+        tokens = rows.step(torch.tensor(order), logits, undo).tolist()
+        assert not rows.failed(torch.tensor(order)).any()
+        for lane, token in zip(order, tokens, strict=True):
+            live[lane].lost = rng.random() < 0.2
+            if not live[lane].lost:
+                live[lane].output.append(token)
+        for lane in order:
+            if len(live[lane].output) == live[lane].length:
+                free.append(lane)
+                live.pop(lane)
+    assert thrown > 5
+    for r in requests:
+        run = decgraph.run(
+            name, models={"target": model}, prompt=r.prompt, max_tokens=r.length, eos=(), params=r.params, **r.fields
+        )
+        assert r.output == list(run.tokens)
