@@ -17,6 +17,7 @@ from decgraph.backends.seams.rows import Rows
 from decgraph.backends.seams.seam import carried
 from decgraph.errors import DecError
 from decgraph.runtime.arguments import AlgorithmLike, ParamValue
+from decgraph.runtime.session import check_params
 
 SETTINGS = {"seed": int, "number": int, "temperature": float, "top_k": int, "top_p": float, "min_p": float}
 """What `manager.add_request` may set beside open parameters. number: `request_id` of `decgraph.run`, whose tokens these are."""
@@ -40,8 +41,18 @@ def put(
         raise DecError("the manager's generation_config has settings that shape draws, or several texts of a prompt", hint=hint)
     program, vocab = carried(api.of(algorithm).module), manager.model.config.get_text_config().vocab_size
     rows = Rows(program, params, lanes=lanes, capacity=capacity, vocab=vocab, device=manager.model.device, open=open)
-    manager.logit_processor = theirs.ContinuousBatchingLogitsProcessorList(LogitsProcessorList([Drawing(manager, rows, lanes)]))
+    manager.logit_processor = Processors(LogitsProcessorList([Drawing(manager, rows, lanes)]))
     manager.logit_processor.tensors_required = 1  # for the rows' lanes: it counts those of its own processors alone
+
+
+class Processors(theirs.ContinuousBatchingLogitsProcessorList):
+    """A program alone. A request whose settings it does not take fails by itself, with the reason as its error."""
+
+    def check_kwargs(self, kwargs: dict[str, Any]) -> None:
+        super().check_kwargs(kwargs)
+        rows, (settings, own) = self.logits_processor[0].rows, self.logits_processor[0].told(kwargs)
+        rows.check(settings, own)
+        check_params(rows.module.entry, {**rows.params, **own})
 
 
 class Drawing(theirs.ContinuousBatchingLogitsProcessor):
@@ -63,6 +74,11 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
         self.undo.zero_()
         return torch.tensor([self.lane(one.state) for one in requests_with_new_token], dtype=torch.int32)
 
+    def told(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """A request's settings, and its parameters."""
+        settings = {"temperature": 1.0, **{n: v for n, v in kwargs.items() if n not in self.rows.open and n != "number"}}
+        return {**settings, "request_id": kwargs.get("number", 0)}, {n: kwargs[n] for n in self.rows.open if n in kwargs}
+
     def lane(self, state: Any) -> int:
         name = state.request_id
         if name not in self.held:
@@ -70,9 +86,7 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
             self.free += [self.held.pop(n)[0] for n in list(self.held) if gone(n)]
             if not self.free:
                 raise DecError(f"there is no lane for the request {name}", hint="put(..., lanes=) with more of them")
-            settings = {"temperature": 1.0, **state.logit_processor_kwargs}
-            own = {n: settings.pop(n) for n in self.rows.open if n in settings}
-            settings["request_id"] = settings.pop("number", 0)
+            settings, own = self.told(state.logit_processor_kwargs)
             self.rows.enter(self.free[0], state.initial_tokens, settings=settings, params=own)
             self.held[name] = self.free.pop(0), len(state.initial_tokens), 0
         lane, prompt, drawn = self.held[name]

@@ -127,7 +127,13 @@ def test_refusals() -> None:
         batching.put(it, "mirostat", lanes=2, capacity=32)
     with pytest.raises(NotSteppable):
         batching.put(manager(model), "speculative", lanes=2, capacity=32)
-    it = manager(model)
-    batching.put(it, "mirostat", lanes=2, capacity=32)
-    with pytest.raises(AssertionError, match="top_k would change nothing"):
-        outputs(it, [{"input_ids": [5, 6], "top_k": 3}])
+
+
+def test_a_request_that_is_refused_fails_alone() -> None:
+    it = manager(llama(1))
+    batching.put(it, "mirostat", lanes=2, capacity=32, open=("tau",))
+    wrong: list[dict[str, Any]] = [{"top_k": 3}, {"tau": -1.0}, {"gamma": 3}, {}]
+    found = outputs(it, [{"input_ids": [5, 6], **given} for given in wrong])
+    for n, said in enumerate(("top_k would change nothing", "tau", "gamma")):
+        assert said in found[str(n)].error, found[str(n)].error
+    assert found["3"].error is None and len(found["3"].generated_tokens) == 12
