@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.backends.seams.seam import PLAIN, SETTINGS, Seam, parsed
+from decgraph.backends.seams.seam import PLAIN, SETTINGS, Seam
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.replay import Replayed
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Shared
 from decgraph.errors import DecError
+from decgraph.ir.text import parse_module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
@@ -35,7 +36,7 @@ class Rows:
         self, program: str, params: Mapping[str, ParamValue] | None = None, *, lanes: int, capacity: int, vocab: int,
         device: torch.device | str = "cpu", open: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.module, self.params, self.open = parsed(program), dict(params or {}), tuple(open)
+        self.module, self.params, self.open = parse_module(program), dict(params or {}), tuple(open)
         self.capacity, self.vocab, self.device = capacity, vocab, torch.device(device)
         self.table = self._seam(lanes, SETTINGS)
         if self.table.loop is None:

@@ -8,6 +8,7 @@ moves when the engine reorders its batch.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, cast
 
 import torch
@@ -19,7 +20,7 @@ from decgraph.backends.triton.models.interface import DeviceModel, ModelPart
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, is_static
-from decgraph.ir.text import parse_module
+from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
@@ -157,6 +158,6 @@ class Seam(Step):
         yield from ((self.env, v) for v in self.outside)
 
 
-def parsed(program: str) -> Module:
-    """The module of a program's text, as an exported file carries it."""
-    return parse_module(program)
+def carried(module: Module) -> str:
+    """The text of what an exported file carries of a module: its algorithm without claims, and nothing else."""
+    return print_module(Module({module.main: replace(module.entry, claims=())}, module.main, module.path))

@@ -11,9 +11,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import decgraph
-from decgraph.backends.seams.file import carried
 from decgraph.backends.seams.rows import Rows
-from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.seams.seam import carried
 
 VOCAB = 97
 OPEN = {

@@ -1,0 +1,128 @@
+"""Which programs go into which interface of an engine: found by trying a step of each on random logits.
+
+A reading of the IR says what a trial cannot see: what an interface does not tell a program again. All else is the step's own
+word: a program fits where it raises no `NotSteppable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from decgraph.backends.seams.rows import Rows
+from decgraph.backends.seams.seam import carried
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.ir.values import Module, Op
+from decgraph.runtime.session import check_params
+
+VOCAB, LANES, CAPACITY = 61, 3, 64
+PROMPTS: Final = ((3, 4, 5, 3, 4), (7, 8, 7, 8, 7, 8))
+"""Sizes and texts of a trial."""
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Why a program does not fit: a clause, and the line that it is about (0: no single one)."""
+
+    why: str
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was found of a program at an interface. open: parameters of which every request may have a number of its own; most:
+    tokens of a draft, at most."""
+
+    misfits: tuple[Misfit, ...] = ()
+    open: tuple[str, ...] = ()
+    most: int = 0
+
+
+def trial(module: Module, params: Mapping[str, Any], core: str) -> Trial:
+    """Try a module's algorithm with values of its parameters (others have their defaults). core: "rows", "drafts", "trees" or
+    "blocks". Raises DecError for values that the parameters do not take."""
+    values = check_params(module.entry, params)
+    found = list(_read(module, core))
+    if found:
+        return Trial(tuple(found))
+    try:
+        return CORES[core](module, values)
+    except NotSteppable as error:
+        return Trial((Misfit(error.why, error.op.loc.line if error.op is not None else 0),))
+
+
+def _read(module: Module, core: str) -> Iterator[Misfit]:
+    """What is read off a program before it is tried."""
+    function = module.entry
+    models = [p for p in function.params if p.value.type.elem == "model"]
+    for p in models:
+        if (p.value.type.of[0] == "masked") != (core == "blocks"):
+            kind = "a masked model, which decides positions of a canvas" if core != "blocks" else "no masked model"
+            yield Misfit(f"`{p.name}` is {kind}")
+    if len(models) > 1:
+        yield Misfit(f"it calls {', '.join(f'`{p.name}`' for p in models)}: the engine computes one model")
+    for op in function.body.walk():
+        if op.opcode == "extern":
+            yield Misfit(f"it calls `{op.attrs['name']}`, a function of the caller's", op.loc.line)
+    if core == "drafts":
+        yield from _verified_elsewhere(module)
+
+
+def _verified_elsewhere(module: Module) -> Iterator[Misfit]:
+    """Why an engine's own verification cannot stand for the program's, or drafts depend on how earlier ones were verified."""
+    function = module.entry
+    walks = [op for op in function.body.walk() if op.opcode == "tree.walk"]
+    if not walks:
+        yield Misfit("it drafts nothing that is verified")
+    claims = [c for c in function.claims if c.kind == "refines" and not c.conditional and c.spec == "autoregressive"]
+    if walks and not claims:
+        rule = walks[0].attrs.get("rule", "its rule")
+        why = f"its verification by {rule} is its own: the engine's stands only for one that `refines autoregressive(target)`"
+        yield Misfit(why, walks[0].loc.line)
+    for state in function.states:
+        line = next((o.loc.line for o in state.init.walk()), 0)
+        if state.scope != "sequence":
+            yield Misfit(f"state {state.name} is kept per {state.scope}: drafts are asked for by texts", line)
+        elif state.type.elem != "index":
+            yield Misfit(f"state {state.name} is no index of the text: it depends on how earlier drafts were verified", line)
+    for op in function.body.walk():
+        if op.opcode in ("state.write", "index.learn") and not _initial(function.body.ops, op):
+            yield Misfit("it stores what the engine does not tell again, such as what was accepted", op.loc.line)
+
+
+def _initial(ops: Any, op: Op) -> bool:
+    """Whether an op stands before the loop."""
+    return op in ops
+
+
+def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
+    """Draws of one token from one row of logits."""
+    program, random = carried(module), torch.Generator().manual_seed(0)
+
+    def steps(*names: str) -> None:
+        rows = Rows(program, params, lanes=LANES, capacity=CAPACITY, vocab=VOCAB, open=names)
+        for lane, prompt in enumerate(PROMPTS):
+            rows.enter(lane, prompt, settings={"seed": lane})
+        at = torch.arange(len(PROMPTS))
+        for _ in range(3):
+            rows.step(at, torch.randn(len(PROMPTS), VOCAB, generator=random) * 2)
+            if bool(rows.failed(at).any()):
+                raise NotSteppable("a step of it does not commit one token")
+
+    steps()
+    numbers = [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
+    return Trial(open=tuple(name for name in numbers if _works(lambda name=name: steps(name))))
+
+
+def _works(run: Callable[[], object]) -> bool:
+    try:
+        run()
+    except NotSteppable:
+        return False
+    return True
+
+
+CORES: Final[dict[str, Callable[[Module, Mapping[str, Any]], Trial]]] = {"rows": _rows}
