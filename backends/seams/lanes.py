@@ -8,7 +8,7 @@ it is the text of a lane that was left.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -50,14 +50,16 @@ class Lanes:
 
     def join(
         self, prompt: Sequence[int], output: Sequence[int], settings: Mapping[str, Any], params: Mapping[str, float],
-        end: int | None = None,
+        end: int | None = None, idle: Collection[int] = (),
     ) -> int:  # fmt: skip
         """The lane of a request that comes into the batch: the one that it had before a preemption, or the one that was left
         longest ago. settings, params, output: as `Rows.enter` has them; settings that the program does not read are left out.
+        idle: lanes that may have been left, where an engine does not say so.
         """
         read = {name: value for name, value in settings.items() if name not in self.rows.unread}
         entry = Entered(tuple(prompt), read, dict(params))
-        lane = next((n for n in self.left if output and self.entered.get(n) == entry and self.holds(n, output)), None)
+        before = (n for n in (*self.left, *idle) if output and self.entered.get(n) == entry and self.holds(n, output))
+        lane = next(before, None)
         if lane is None:
             lane = self.left[0]
             self.entered[lane] = entry
@@ -73,7 +75,8 @@ class Lanes:
                 self.tell(lane, str(error))
             if end is not None:
                 self.ends[lane] = end
-        self.left.remove(lane)
+        if lane in self.left:
+            self.left.remove(lane)
         return lane
 
     def holds(self, lane: int, output: Sequence[int]) -> bool:

@@ -7,18 +7,24 @@ it draws something else than the draft.
 
 from __future__ import annotations
 
-TEMPLATE = '''"""@ALGORITHM@@SOURCE@ as a logits processor of vLLM, written by `decgraph export vllm` of decgraph @VERSION@.
+from typing import Final
+
+from decgraph.backends.seams.file import Interface
+
+TEMPLATE: Final = '''"""@ALGORITHM@@SOURCE@ as a logits processor of vLLM, written by `decgraph export vllm` of decgraph @VERSION@.
 
 Made for @MADE_FOR@: @LINK@
-@RUN@
+@RAN@
 
     vllm serve MODEL --logits-processors @NAME@:@CLASS@
 
 This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). The program draws each
-token itself and lets nothing else through: the engine's own temperature and truncation change nothing any more, and penalties,
-bias and bans that come before are seen. A request's settings reach the program, its own numbers for @PARAMETERS@ too:
+token itself and lets nothing else through: a request's temperature, truncation and penalties reach the program, which uses them
+or refuses them, and the engine's change nothing any more; bias, bans and grammars come before and are seen. A request may set the
+parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:
 
-    client.completions.create(..., temperature=1, seed=5, extra_body={"vllm_xargs": {@EXAMPLE@}})
+    client.completions.create(..., temperature=1, extra_body={"vllm_xargs": {"seed": 5}})    # the API of the server
+    SamplingParams(temperature=1, extra_args={"seed": 5})                                    # vllm.LLM
 
 `processed_logprobs` are of the one token that is let through; `raw_logprobs` are the model's.
 """
@@ -78,14 +84,14 @@ class @CLASS@(V1, V2):
         serial = (1 + config.parallel_config.data_parallel_rank) << 40
         self.lanes = Lanes(rows, (end[0] if isinstance(end, list) else end) or 0, model.seed or 0, serial)
         self.row = {}  # V1, row of the batch: lane, tokens of the prompt, list of the output
-        self.new, self.lane = [], {}  # V2, slots that are entered with the next step; slot: lane
+        self.new, self.lane, self.batch = [], {}, set()  # V2: slots to enter; slot: lane; the last step's slots
         if self.state is not None:
             self.lane_of = torch.full((self.state.max_num_reqs,), self.lanes.spare, dtype=torch.int64, device=device)
             spec = config.speculative_config
             self.width = 1 + (spec.num_speculative_tokens if spec else 0)
 
-    def join(self, params, prompt, output):
-        return self.lanes.join(prompt, output, *read(params), params.eos_token_id)
+    def join(self, params, prompt, output, idle=()):
+        return self.lanes.join(prompt, output, *read(params), params.eos_token_id, idle)
 
     # -- V1
     def is_argmax_invariant(self):
@@ -121,7 +127,12 @@ class @CLASS@(V1, V2):
                 self.lanes.leave(self.lane.pop(slot))
             prompt, end = int(self.state.prompt_len.np[slot]), int(self.state.prefill_len.np[slot])
             text = self.state.all_token_ids.gpu[slot, :end].tolist()
-            self.lane[slot] = self.lane_of[slot] = self.join(params, text[:prompt], text[prompt:])
+            idle = {lane: other for other, lane in self.lane.items() if other not in self.batch}  # preempted, maybe
+            lane = self.join(params, text[:prompt], text[prompt:], idle)
+            if lane in idle:
+                self.lane_of[idle[lane]] = self.lanes.spare
+                del self.lane[idle[lane]]
+            self.lane[slot] = self.lane_of[slot] = lane
         self.new.clear()
 
     def apply(self, logits, ctx=None):
@@ -140,6 +151,7 @@ class @CLASS@(V1, V2):
     def along(self, logits, ctx):
         """A row a draft token: the program draws along them as far as it draws what was drafted."""
         slots, requests = ctx.expanded_idx_mapping.long(), ctx.idx_mapping.long()
+        self.batch = set(ctx.idx_mapping_np.tolist())
         count = len(logits)
         width = self.width if count > len(requests) else 1
         place = torch.full((self.state.max_num_reqs, width), count, dtype=torch.int64, device=logits.device)
@@ -161,3 +173,13 @@ class @CLASS@(V1, V2):
         self.lanes.report(list(self.lane.values()))
         return only(logits, chosen[:count])
 '''
+
+INTERFACE: Final = Interface(
+    engine="vLLM",
+    key="logits",
+    core="rows",
+    made_for="vLLM 0.32.0, logits processors of model runners V1 and V2",
+    link="https://docs.vllm.ai/en/stable/features/custom_logitsprocs/",
+    ran="Such files were run inside vLLM 0.32.0 on a CPU (tests/backends/seams/test_inside_vllm.py).",
+    template=TEMPLATE,
+)
