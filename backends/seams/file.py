@@ -65,7 +65,9 @@ def exported(
         if not found.misfits:
             return _written(one, module, params, found, source, version)
         path = module.path or algorithm
-        refused += [f"  as {one.key}: {path}:{m.line}: {m.why}" if m.line else f"  as {one.key}: {path}: {m.why}" for m in found.misfits]
+        refused += [
+            f"  as {one.key}: {path}:{m.line}: {m.why}" if m.line else f"  as {one.key}: {path}: {m.why}" for m in found.misfits
+        ]
     if not refused:
         raise DecError(f"no interface of {engine} is called {key!r}", hint=", ".join(one.key for one in interfaces(engine)))
     reasons = "\n".join(refused)
