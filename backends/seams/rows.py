@@ -20,6 +20,7 @@ from decgraph.ir.text import parse_module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import check_params
 
 
 class Rows:
@@ -57,6 +58,7 @@ class Rows:
             if name not in self.open:
                 known = f"a request may set {', '.join(self.open)}" if self.open else "a request may set none"
                 raise DecError(f"{self.module.main} has no parameter `{name}` of a request's own", hint=known)
+        check_params(self.module.entry, {**self.params, **(params or {})})
         refuse_unread(self.module.entry, Request(prompt=(0,), max_tokens=1, **settings), self.unread)
 
     def enter(

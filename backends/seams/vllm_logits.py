@@ -1,8 +1,8 @@
 """vLLM's logits processors: one class for both of its model runners, which have an interface each.
 
-V1 says of each step which rows of its batch were removed, added and moved, and hands over the lists that outputs grow in. V2 has
-a slot a request and its texts on the device; under speculation it has a row a draft token, and the program draws along them until
-it draws something else than the draft.
+V1 says of each step which rows of its batch were removed, added and moved, and hands over the lists that outputs grow in. V2
+has a slot a request and its texts on the device; under speculation it has a row a draft token, and the program draws along them
+until it draws something else than the draft.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final
 
 from decgraph.backends.seams.file import Interface
 
-TEMPLATE: Final = '''"""@ALGORITHM@@SOURCE@ as a logits processor of vLLM, written by `decgraph export vllm` of decgraph @VERSION@.
+TEMPLATE: Final = '''"""@ALGORITHM@@SOURCE@ as a logits processor of vLLM, by `decgraph export vllm` of decgraph @VERSION@.
 
 Made for @MADE_FOR@: @LINK@
 @RAN@
 
     vllm serve MODEL --logits-processors @NAME@:@CLASS@
 
-This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). The program draws each
-token itself and lets nothing else through: a request's temperature, truncation and penalties reach the program, which uses them
-or refuses them, and the engine's change nothing any more; bias, bans and grammars come before and are seen. A request may set the
-parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:
+This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). The program draws
+each token itself and lets nothing else through: a request's temperature, truncation and penalties reach the program, which uses
+them or refuses them, and the engine's change nothing any more; bias, bans and grammars come before and are seen. A request may
+set the parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:
 
     client.completions.create(..., temperature=1, extra_body={"vllm_xargs": {"seed": 5}})    # the API of the server
     SamplingParams(temperature=1, extra_args={"seed": 5})                                    # vllm.LLM
@@ -32,7 +32,7 @@ parameters that are named in OPEN, and `seed` and `request_id`, the key of its n
 from functools import cache
 
 import torch
-from decgraph.backends.seams.lanes import Lanes, only
+from decgraph.backends.seams.requests import Requests, only
 from decgraph.backends.seams.rows import Rows
 from decgraph.errors import DecError
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1
@@ -82,16 +82,16 @@ class @CLASS@(V1, V2):
             raise ValueError("@ALGORITHM@ has states: a rank that samples for some requests alone would lose them")
         end = getattr(model.hf_text_config, "eos_token_id", None)
         serial = (1 + config.parallel_config.data_parallel_rank) << 40
-        self.lanes = Lanes(rows, (end[0] if isinstance(end, list) else end) or 0, model.seed or 0, serial)
+        self.requests = Requests(rows, (end[0] if isinstance(end, list) else end) or 0, model.seed or 0, serial)
         self.row = {}  # V1, row of the batch: lane, tokens of the prompt, list of the output
         self.new, self.lane, self.batch = [], {}, set()  # V2: slots to enter; slot: lane; the last step's slots
         if self.state is not None:
-            self.lane_of = torch.full((self.state.max_num_reqs,), self.lanes.spare, dtype=torch.int64, device=device)
+            self.lane_of = torch.full((self.state.max_num_reqs,), self.requests.spare, dtype=torch.int64, device=device)
             spec = config.speculative_config
             self.width = 1 + (spec.num_speculative_tokens if spec else 0)
 
     def join(self, params, prompt, output, idle=()):
-        return self.lanes.join(prompt, output, *read(params), params.eos_token_id, idle)
+        return self.requests.join(prompt, output, *read(params), params.eos_token_id, idle)
 
     # -- V1
     def is_argmax_invariant(self):
@@ -100,10 +100,10 @@ class @CLASS@(V1, V2):
     def update_state(self, update):
         for row in update.removed if update else ():
             if row in self.row:
-                self.lanes.leave(self.row.pop(row)[0])
+                self.requests.leave(self.row.pop(row)[0])
         for row, params, prompt, output in update.added if update else ():
             if row in self.row:
-                self.lanes.leave(self.row.pop(row)[0])
+                self.requests.leave(self.row.pop(row)[0])
             prompt = prompt or (0,)  # of one that is given as embeddings there are no tokens
             self.row[row] = self.join(params, prompt, output), len(prompt), output
         for one, other, how in update.moved if update else ():
@@ -114,7 +114,7 @@ class @CLASS@(V1, V2):
                 if how == MoveDirectionality.SWAP:
                     self.row[one] = b
                 else:
-                    self.lanes.leave(b[0])
+                    self.requests.leave(b[0])
 
     # -- V2
     def add_request(self, slot, params):
@@ -124,13 +124,13 @@ class @CLASS@(V1, V2):
     def apply_staged_writes(self):
         for slot, params in self.new:  # texts are read once, when a request comes
             if slot in self.lane:
-                self.lanes.leave(self.lane.pop(slot))
+                self.requests.leave(self.lane.pop(slot))
             prompt, end = int(self.state.prompt_len.np[slot]), int(self.state.prefill_len.np[slot])
             text = self.state.all_token_ids.gpu[slot, :end].tolist()
             idle = {lane: other for other, lane in self.lane.items() if other not in self.batch}  # preempted, maybe
             lane = self.join(params, text[:prompt], text[prompt:], idle)
             if lane in idle:
-                self.lane_of[idle[lane]] = self.lanes.spare
+                self.lane_of[idle[lane]] = self.requests.spare
                 del self.lane[idle[lane]]
             self.lane[slot] = self.lane_of[slot] = lane
         self.new.clear()
@@ -144,8 +144,8 @@ class @CLASS@(V1, V2):
         lanes, begins, outputs = zip(*(self.row[row] for row in order))
         numbers = [(row, lane, n + len(o), o[-1] if o else -1) for row, lane, n, o in zip(order, lanes, begins, outputs)]
         rows, at, lengths, last = torch.tensor(numbers).T.to(logits.device)
-        tokens = self.lanes.draw(at, logits[rows], lengths, last)
-        self.lanes.report(lanes)
+        tokens = self.requests.draw(at, logits[rows], lengths, last)
+        self.requests.report(lanes)
         return only(logits, torch.full_like(logits[:, 0], -1, dtype=torch.int64).index_copy_(0, rows, tokens))
 
     def along(self, logits, ctx):
@@ -163,14 +163,14 @@ class @CLASS@(V1, V2):
         for depth in range(width):
             row = place[requests, depth]
             there = row.clamp(max=count - 1)
-            live = (row < count) & (lanes != self.lanes.spare)
+            live = (row < count) & (lanes != self.requests.spare)
             if depth:
                 live &= goes_on & (ctx.input_ids[there] == last)
-            at = torch.where(live, lanes, self.lanes.spare)
-            last = self.lanes.draw(at, logits[there], lengths + depth, last)
+            at = torch.where(live, lanes, self.requests.spare)
+            last = self.requests.draw(at, logits[there], lengths + depth, last)
             chosen[torch.where(live, row, count)] = last
             goes_on = live
-        self.lanes.report(list(self.lane.values()))
+        self.requests.report(list(self.lane.values()))
         return only(logits, chosen[:count])
 '''
 

@@ -1,8 +1,8 @@
 """Runs jobs inside a real vLLM, in an interpreter of its own: `VENV/bin/python vllm_driver.py JOBS.json RESULTS.json`.
 
-A job: model, engine (keyword arguments of `vllm.LLM`), requests (prompt: token ids; settings: of `SamplingParams`) and arrivals,
-how many requests come at each step of the engine. Its result: the requests' tokens (or why one was refused), steps of the model,
-preemptions, and what one call of the processor and of the drafter takes. This file imports nothing of decgraph or its tests.
+A job: model, engine (keyword arguments of `vllm.LLM`), requests (prompt: token ids; settings: of `SamplingParams`) and
+arrivals, how many requests come at each step of the engine. Its result: the requests' tokens (or why one was refused), steps of
+the model, preemptions, and what one call of the processor and of the drafter takes. It imports nothing of decgraph.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     runner = engine.model_executor.driver_worker.worker.model_runner
     forward = runner.execute_model = Timed(runner.execute_model)
     parts = {}
-    ours = [p for p in processors(runner) if hasattr(p, "lanes")]
+    ours = [p for p in processors(runner) if hasattr(p, "requests")]
     if ours:
         parts["processor"] = ours[0].apply = Timed(ours[0].apply)
     drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)

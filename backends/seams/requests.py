@@ -28,21 +28,21 @@ class Entered(NamedTuple):
     params: Mapping[str, float]
 
 
-class Lanes:
+class Requests:
     """The lanes of `rows`, but for the last one, `spare`, which takes what is no request's. end: the token that ends a text in
     which the program has met an error; an engine gives a processor no other way to end one. seed, serial: the noise of requests
     that have no seed is that of `serial + 1`, `serial + 2`, ... under the seed: the same on every rank of a tensor-parallel
     group, each of which draws, so of no clock and no chance."""
 
     def __init__(self, rows: Rows, end: int, seed: int = 0, serial: int = 0) -> None:
-        self.rows, self.spare = rows, len(rows.table.length) - 1
+        self.rows, self.spare = rows, len(rows.lanes.table.length) - 1
         self.seed, self.serial = seed, serial
         self.left = list(range(self.spare))
         """Lanes that no request of the batch has, the one that was left first in front. Those of preempted requests are among
         them: engines take those up again before any new one."""
         self.entered: dict[int, Entered] = {}
-        self.ends = torch.full_like(rows.table.length, end)
-        self.foreign = torch.zeros_like(rows.table.lost)
+        self.ends = torch.full_like(rows.lanes.table.length, end)
+        self.foreign = torch.zeros_like(rows.lanes.table.lost)
         """Lanes whose text is not what was drawn: something behind the program chose another token."""
         self.told: set[int] = set()
         self.late: tuple[Tensor, Sequence[int], Any] | None = None
@@ -71,7 +71,7 @@ class Lanes:
                 self.rows.enter(lane, prompt, output, settings=own, params=params)
             except DecError as error:  # its states are gone; the others go on
                 self.rows.enter(lane, prompt, settings=own, params=params)
-                self.rows.table.lost[lane] = True
+                self.rows.lanes.table.lost[lane] = True
                 self.tell(lane, str(error))
             if end is not None:
                 self.ends[lane] = end
@@ -83,8 +83,8 @@ class Lanes:
         """Whether a lane's text goes on after the prompt with these tokens, and at most one that was not taken."""
         begin = len(self.entered[lane].prompt)
         end = begin + len(output)
-        more = int(self.rows.table.length[lane]) - end
-        return more in (0, 1) and bool(self.rows.table.tokens[lane, begin:end].tolist() == list(output))
+        more = int(self.rows.lanes.table.length[lane]) - end
+        return more in (0, 1) and bool(self.rows.lanes.table.tokens[lane, begin:end].tolist() == list(output))
 
     def leave(self, lane: int) -> None:
         """The request of a lane has left the batch, for good or for a while."""
@@ -94,7 +94,7 @@ class Lanes:
     def draw(self, at: Tensor, logits: Tensor, lengths: Tensor, last: Tensor) -> Tensor:
         """Tokens int64[n] for logits [n, V] of lanes int64[n]. lengths: int64[n], tokens of the engine's text, prompt included.
         last: int64[n], the last of them; negative where the engine does not know it yet."""
-        table = self.rows.table
+        table = self.rows.lanes.table
         here = table.length[at]
         discarded = here == lengths + 1
         was = table.tokens[at, (lengths - 1).clamp(0, self.rows.capacity)]
@@ -116,7 +116,7 @@ class Lanes:
             for lane in before:
                 if flags[lane] and lane not in self.told:
                     self.tell(lane)
-        table = self.rows.table
+        table = self.rows.lanes.table
         flags = torch.stack([table.lost, self.foreign]).any(0)
         if flags.device.type == "cpu":
             for lane in lanes:
@@ -137,7 +137,7 @@ class Lanes:
                 "the engine's text has another token than was drawn: a setting or another processor behind this one chooses "
                 "tokens (a thinking budget, a trace)"
             )
-        why = why or "no token was left to draw, or a number was none: bans, masks and the model's logits come before the program"
+        why = why or "no token was left to draw, or a number was none: bans, masks and the model come before the program"
         log.error(
             "%s ends request %s (seed %s, prompt of %d tokens %s...) by token %d: %s", self.rows.module.main,
             settings.get("request_id", 0), settings.get("seed", 0), len(prompt), list(prompt[:8]), int(self.ends[lane]), why,
