@@ -20,7 +20,7 @@ from decgraph.backends.triton.models.interface import DeviceModel, ModelPart
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, is_static
-from decgraph.ir.text import print_module
+from decgraph.ir.text import parse_module, print_module
 from decgraph.ir.values import Module, Op
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
@@ -236,6 +236,11 @@ class Lanes:
             was.index_copy_(0, at, old.index_select(0, at))
             old.index_copy_(0, at, new[:n].to(old.dtype))
         return tokens
+
+
+def read(program: str | Module) -> Module:
+    """A program's module, which an exported file has as a text."""
+    return parse_module(program) if isinstance(program, str) else program
 
 
 def carried(module: Module) -> str:
