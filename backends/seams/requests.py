@@ -8,7 +8,7 @@ it is the text of a lane that was left.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -50,34 +50,56 @@ class Requests:
 
     def join(
         self, prompt: Sequence[int], output: Sequence[int], settings: Mapping[str, Any], params: Mapping[str, float],
-        end: int | None = None, idle: Collection[int] = (),
+        end: int | None = None,
     ) -> int:  # fmt: skip
-        """The lane of a request that comes into the batch: the one that it had before a preemption, or the one that was left
-        longest ago. settings, params, output: as `Rows.enter` has them; settings that the program does not read are left out.
-        idle: lanes that may have been left, where an engine does not say so.
-        """
+        """The lane of a request that comes into the batch: the one that was left longest ago, or that it had before a preemption.
+        settings, params, output: as `Rows.enter` has them; settings that the program does not read are left out."""
         read = {name: value for name, value in settings.items() if name not in self.rows.unread}
         entry = Entered(tuple(prompt), read, dict(params))
-        before = (n for n in (*self.left, *idle) if output and self.entered.get(n) == entry and self.holds(n, output))
-        lane = next(before, None)
-        if lane is None:
-            lane = self.left[0]
-            self.entered[lane] = entry
-            self.foreign[lane] = False
-            self.told.discard(lane)
-            self.serial += 1
-            own = {**({} if "seed" in read else {"seed": self.seed, "request_id": self.serial}), **read}
-            try:
-                self.rows.enter(lane, prompt, output, settings=own, params=params)
-            except DecError as error:  # its states are gone; the others go on
-                self.rows.enter(lane, prompt, settings=own, params=params)
-                self.rows.lanes.table.lost[lane] = True
-                self.tell(lane, str(error))
-            if end is not None:
-                self.ends[lane] = end
-        if lane in self.left:
-            self.left.remove(lane)
+        lane = self.left[0]
+        if output and (before := self.found(entry, output)) is not None:
+            if before in self.left:
+                lane = before
+            else:  # an engine that does not say what left: the lane may have a twin's request
+                self.copy(before, lane)
+        else:
+            self.begin(lane, entry, output)
+        if end is not None:
+            self.ends[lane] = end
+        self.left.remove(lane)
         return lane
+
+    def begin(self, lane: int, entry: Entered, output: Sequence[int]) -> None:
+        """A request begins in a lane, or goes on from its text alone."""
+        self.entered[lane] = entry
+        self.foreign[lane] = False
+        self.told.discard(lane)
+        self.serial += 1
+        noise = {} if "seed" in entry.settings else {"seed": self.seed, "request_id": self.serial}
+        settings = {**noise, **entry.settings}
+        try:
+            self.rows.enter(lane, entry.prompt, output, settings=settings, params=entry.params)
+        except DecError as error:  # its states are gone; the others go on
+            self.rows.enter(lane, entry.prompt, settings=settings, params=entry.params)
+            self.rows.lanes.table.lost[lane] = True
+            self.tell(lane, str(error))
+
+    def copy(self, source: int, lane: int) -> None:
+        """Have what another lane has."""
+        lanes = self.rows.lanes
+        rows = torch.arange(self.spare + 1, device=self.ends.device)
+        rows[lane] = source
+        lanes.table.copy_lanes(lanes.table, rows)
+        lanes.before = {place: was.index_select(0, rows) for place, was in lanes.before.items()}
+        lanes.needs[lane] = lanes.needs[source]
+        self.entered[lane] = self.entered[source]
+        self.foreign[lane] = self.foreign[source]
+        self.told.discard(lane)
+
+    def found(self, entry: Entered, output: Sequence[int]) -> int | None:
+        """The lane of a request's text, where there is one: of those that were left, if they are told."""
+        rest = [n for n in self.entered if n not in self.left]
+        return next((n for n in (*self.left, *rest) if self.entered.get(n) == entry and self.holds(n, output)), None)
 
     def holds(self, lane: int, output: Sequence[int]) -> bool:
         """Whether a lane's text goes on after the prompt with these tokens, and at most one that was not taken."""

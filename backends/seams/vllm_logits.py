@@ -84,14 +84,14 @@ class @CLASS@(V1, V2):
         serial = (1 + config.parallel_config.data_parallel_rank) << 40
         self.requests = Requests(rows, (end[0] if isinstance(end, list) else end) or 0, model.seed or 0, serial)
         self.row = {}  # V1, row of the batch: lane, tokens of the prompt, list of the output
-        self.new, self.lane, self.batch = [], {}, set()  # V2: slots to enter; slot: lane; the last step's slots
+        self.new, self.lane = [], {}  # V2: slots to enter; slot: lane, also of what has left, which V2 does not say
         if self.state is not None:
             self.lane_of = torch.full((self.state.max_num_reqs,), self.requests.spare, dtype=torch.int64, device=device)
             spec = config.speculative_config
             self.width = 1 + (spec.num_speculative_tokens if spec else 0)
 
-    def join(self, params, prompt, output, idle=()):
-        return self.requests.join(prompt, output, *read(params), params.eos_token_id, idle)
+    def join(self, params, prompt, output):
+        return self.requests.join(prompt, output, *read(params), params.eos_token_id)
 
     # -- V1
     def is_argmax_invariant(self):
@@ -127,12 +127,7 @@ class @CLASS@(V1, V2):
                 self.requests.leave(self.lane.pop(slot))
             prompt, end = int(self.state.prompt_len.np[slot]), int(self.state.prefill_len.np[slot])
             text = self.state.all_token_ids.gpu[slot, :end].tolist()
-            idle = {lane: other for other, lane in self.lane.items() if other not in self.batch}  # preempted, maybe
-            lane = self.join(params, text[:prompt], text[prompt:], idle)
-            if lane in idle:
-                self.lane_of[idle[lane]] = self.requests.spare
-                del self.lane[idle[lane]]
-            self.lane[slot] = self.lane_of[slot] = lane
+            self.lane[slot] = self.lane_of[slot] = self.join(params, text[:prompt], text[prompt:])
         self.new.clear()
 
     def apply(self, logits, ctx=None):
@@ -151,7 +146,6 @@ class @CLASS@(V1, V2):
     def along(self, logits, ctx):
         """A row a draft token: the program draws along them as far as it draws what was drafted."""
         slots, requests = ctx.expanded_idx_mapping.long(), ctx.idx_mapping.long()
-        self.batch = set(ctx.idx_mapping_np.tolist())
         count = len(logits)
         width = self.width if count > len(requests) else 1
         place = torch.full((self.state.max_num_reqs, width), count, dtype=torch.int64, device=logits.device)
