@@ -1,8 +1,10 @@
-"""Runs jobs inside a real vLLM, in an interpreter of its own: `VENV/bin/python vllm_driver.py JOBS.json RESULTS.json`.
+"""Runs jobs inside a real vLLM, in an interpreter of its own: `VENV/bin/python vllm_driver.py JOBS.json RESULTS.json [v2]`.
 
 A job: model, engine (keyword arguments of `vllm.LLM`), requests (prompt: token ids; settings: of `SamplingParams`) and
 arrivals, how many requests come at each step of the engine. Its result: the requests' tokens (or why one was refused), steps of
 the model, preemptions, and what one call of the processor and of the drafter takes. It imports nothing of decgraph.
+
+v2: model runner V2, whose kernels are Triton's and run in Triton's interpreter here; vLLM takes a Triton with a part for CPUs.
 """
 
 from __future__ import annotations
@@ -98,8 +100,23 @@ def processors(runner: Any) -> list[Any]:
     return list(runner.input_batch.logitsprocs.all)
 
 
-def main(jobs: str, results: str) -> None:
-    os.environ.update({**ENVIRONMENT, **{k: v for k, v in os.environ.items() if k.startswith("VLLM_USE")}})
+def interpret() -> None:
+    """Have vLLM find a Triton with a part for CPUs, all of whose kernels are interpreted."""
+    os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
+    from triton import backends
+
+    class Driver:
+        @classmethod
+        def is_active(cls) -> bool:
+            return True
+
+    backends.backends["cpu"] = backends.Backend(compiler=None, driver=Driver)
+
+
+def main(jobs: str, results: str, runner: str = "") -> None:
+    os.environ.update(ENVIRONMENT)
+    if runner == "v2":
+        interpret()
     found = []
     for job in json.loads(Path(jobs).read_text()):
         begun = time.monotonic()
