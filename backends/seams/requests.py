@@ -52,8 +52,8 @@ class Requests:
         self, prompt: Sequence[int], output: Sequence[int], settings: Mapping[str, Any], params: Mapping[str, float],
         end: int | None = None,
     ) -> int:  # fmt: skip
-        """The lane of a request that comes into the batch: the one that was left longest ago, or that it had before a preemption.
-        settings, params, output: as `Rows.enter` has them; settings that the program does not read are left out."""
+        """The lane of a request that comes into the batch: the one that was left longest ago, or that it had before it was
+        preempted. settings, params, output: as `Rows.enter` has them; settings that the program does not read are left out."""
         read = {name: value for name, value in settings.items() if name not in self.rows.unread}
         entry = Entered(tuple(prompt), read, dict(params))
         lane = self.left[0]

@@ -18,9 +18,9 @@ Made for @MADE_FOR@: @LINK@
     vllm serve MODEL --speculative-config \\
         '{"method": "custom_class", "model": "@NAME@.@CLASS@", "num_speculative_tokens": @MOST@}'
 
-This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). That is model runner
-V1, which vLLM takes by itself for such a class. V2, whose texts stay on the device, knows no classes of others. It is started
-with its own n-gram drafter, whose place this one takes ("drafts by @ALGORITHM@" in its log says so):
+This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). That is model
+runner V1, which vLLM takes by itself for such a class. V2, whose texts stay on the device, knows no classes of others. It is
+started with its own n-gram drafter, whose place this one takes ("drafts by @ALGORITHM@" in its log says so):
 
     vllm serve MODEL --worker-extension-cls @NAME@.V2 \\
         --speculative-config '{"method": "ngram", "num_speculative_tokens": @MOST@}'
@@ -91,8 +91,8 @@ def speculator(vllm_config, device, req_states):
         @torch.inference_mode()
         def propose(self, input_batch, attn_metadata, slot_mappings, last_hidden_states, aux_hidden_states, num_sampled,
                     num_rejected, last_sampled, *args, dummy_run=False, **kwargs):
-            """Drafts int64[requests, num_speculative_tokens]; behind a shorter one the text's last token, to be rejected. Nothing
-            is read back: the engine's own bound of the lengths says how many columns are looked at."""
+            """Drafts int64[requests, num_speculative_tokens]; behind a shorter one the text's last token, to be rejected.
+            Nothing is read back: the engine's own bound of the lengths says how many columns are looked at."""
             count, most = input_batch.num_reqs, self.drafter.most
             slots = input_batch.idx_mapping[:count].long()
             out = last_sampled.view(-1)[slots].long()[:, None].repeat(1, most)
@@ -111,7 +111,7 @@ def speculator(vllm_config, device, req_states):
 
 
 class V2:
-    """For `--worker-extension-cls`: a worker imports this file before it makes its model runner, and that is all it has to do."""
+    """For `--worker-extension-cls`: a worker imports this file before it makes its model runner, and that is all."""
 
 
 def install():

@@ -1,7 +1,7 @@
 """Exported programs inside a real vLLM, on a CPU: `make vllm` installs it, `make nightly` runs these.
 
-What an engine does is provoked: six requests at most that come and go, prompts computed 32 tokens at a time, a KV cache too small
-for all of them, so that some are preempted. Tokens are those of `decgraph.run` over the same weights by transformers.
+What an engine does is provoked: six requests at most that come and go, prompts computed 32 tokens at a time, a KV cache too
+small for all of them, so that some are preempted. Tokens are those of `decgraph.run` over the same weights by transformers.
 """
 
 from __future__ import annotations
@@ -58,15 +58,18 @@ LOOKUP = {"method": "custom_class", "model": "prompt_lookup_vllm.PromptLookup", 
 LOOKUP_V2 = {"method": "ngram", "num_speculative_tokens": 10}
 
 
+def export(name: str, folder: Path) -> None:
+    """Write the exported file of a program, where it is not there."""
+    if not (folder / f"{name}_vllm.py").exists():
+        chosen = decgraph.load(name)
+        key = "logits" if name in PROGRAMS else "drafts"
+        (folder / f"{name}_vllm.py").write_text(exported("vllm", chosen.module, {}, key=key, source=chosen.source).text)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the exported files."""
-    made = tmp_path_factory.mktemp("exported")
-    for name, key in (*((name, "logits") for name in PROGRAMS), ("prompt_lookup", "drafts")):
-        chosen = decgraph.load(name)
-        file = exported("vllm", chosen.module, {}, key=key, source=chosen.source)
-        (made / f"{file.name}.py").write_text(file.text)
-    return made
+    """A folder for exported files."""
+    return tmp_path_factory.mktemp("exported")
 
 
 Inside = Callable[..., list[dict[str, Any]]]
@@ -77,6 +80,8 @@ def inside(folder: Path, tmp_path: Path) -> Inside:
     """Runs jobs inside vLLM: `inside(jobs, "v2")`."""
 
     def run(jobs: list[dict[str, Any]], *runner: str) -> list[dict[str, Any]]:
+        for name in {program for one in jobs for program in one["programs"]}:
+            export(name, folder)
         (tmp_path / "jobs.json").write_text(json.dumps(jobs))
         done = subprocess.run(
             [str(VENV / "python"), vllm_driver.__file__, str(tmp_path / "jobs.json"), str(tmp_path / "results.json"), *runner],
@@ -116,7 +121,11 @@ def requests(name: str, *, most: int = 2000, repeats: bool = False, count: int =
 def job(name: str, model: str, asked: list[dict[str, Any]], **engine: Any) -> dict[str, Any]:
     named = f"{name}_vllm:{''.join(word.capitalize() for word in name.split('_'))}"
     kwargs = {**TIGHT, "logits_processors": [named], **engine}
-    return {"name": name, "model": model, "engine": kwargs, "requests": asked, "arrivals": [3, 0, 2, 0, 0, 1, 1, 0, 2]}
+    programs = [name, *(["prompt_lookup"] if "speculative_config" in engine else [])]
+    arrivals = [3, 0, 2, 0, 0, 1, 1, 0, 2]
+    return {
+        "name": name, "model": model, "engine": kwargs, "requests": asked, "arrivals": arrivals, "programs": programs
+    }  # fmt: skip
 
 
 def expected(name: str, model: str, request: dict[str, Any]) -> list[int]:
@@ -182,8 +191,8 @@ def test_drafts_are_verified_and_spare_steps(runner: str, inside: Inside) -> Non
     }  # fmt: skip
     engines: list[dict[str, Any]] = [{}, spec]
     jobs = [
-        {"name": str(n), "model": TARGET, "requests": asked, "engine": {"max_num_seqs": 4, **engine}}
-        for n, engine in enumerate(engines)
+        {"model": TARGET, "requests": asked, "engine": {"max_num_seqs": 4, **engine}, "programs": ["prompt_lookup"]}
+        for engine in engines
     ]
     plain, drafted = inside(jobs, *([runner] if runner == "v2" else []))
     assert drafted["tokens"] == plain["tokens"]
@@ -207,12 +216,13 @@ def test_an_error_of_one_request_is_its_own(inside: Inside) -> None:
 @pytest.fixture
 def server(folder: Path) -> Iterator[str]:
     """vLLM's own server, with a mirostat that is exported."""
+    export("mirostat", folder)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
     command = [
-        str(VENV / "python"), "-m", "vllm.entrypoints.cli.main", "serve", TARGET, "--dtype", "float32",
-        "--enforce-eager", "--max-model-len", "256", "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "target",
+        str(VENV / "python"), "-m", "vllm.entrypoints.cli.main", "serve", TARGET, "--dtype", "float32", "--enforce-eager",
+        "--max-model-len", "256", "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "target",
         "--logits-processors", "mirostat_vllm:Mirostat", "--generation-config", "vllm",
     ]  # fmt: skip
     env = {**os.environ, **vllm_driver.ENVIRONMENT, "PYTHONPATH": f"{folder}:{ROOT}", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}

@@ -1,5 +1,5 @@
-"""Exported logits processors of vLLM under faked callers of both model runners: tokens of `decgraph.run` whatever the engine does
-with its batch; what is refused; how an error of one request ends it and no other."""
+"""Exported logits processors of vLLM under faked callers of both model runners: tokens of `decgraph.run` whatever the engine
+does with its batch; what is refused; how an error of one request ends it and no other."""
 
 from __future__ import annotations
 

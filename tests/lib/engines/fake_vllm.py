@@ -136,8 +136,8 @@ class Engine:
 
 
 class V1(Engine):
-    """Model runner V1: a dense batch whose rows are removed, added and moved. late: outputs are known a step late, and a request
-    that comes back after a preemption has another list."""
+    """Model runner V1: a dense batch whose rows are removed, added and moved. late: a request that comes back after a
+    preemption has another list, as under asynchronous scheduling."""
 
     def __init__(self, *args: Any, late: bool = False) -> None:
         super().__init__(*args)
