@@ -19,7 +19,8 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.models.interface import DeviceModel, ModelPart
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, is_static
+from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, Vec, is_static
+from decgraph.backends.triton.vectors import alike, fitted
 from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import ParamValue
@@ -28,6 +29,8 @@ from decgraph.runtime.session import check_params
 
 NO_LIMIT = 2**31 - 1
 """The most tokens of a request: the engine ends texts, and reads the end tokens."""
+GROUP = 8
+"""A batch of more rows than that is computed as a multiple of it, so that few sizes have a step of their own."""
 PLAIN = frozenset({"sampled", "greedy", "ends:4"})
 SETTINGS = frozenset({*PLAIN, "top_k", "top_p", "min_p", "repetition", "counts"})
 """What requests may set for a program that shapes distributions itself: features of backends/triton/shaping.py."""
@@ -136,7 +139,7 @@ class Seam(Step):
             new, self.carried = self.carried, before
             self.carry(mask, new)
         for value in (*self.states.values(), *self.carried, *(self.env[v] for v in self.outside)):
-            if not (isinstance(value, Tensor | Shared) or is_static(value)):
+            if not (isinstance(value, Tensor | Vec | Shared) or is_static(value)):
                 raise NotSteppable("a value that is no number goes from step to step")
 
     def fill(self, cache: Slots, lane: int) -> None:
@@ -161,3 +164,38 @@ class Seam(Step):
 def carried(module: Module) -> str:
     """The text of what an exported file carries of a module: its algorithm without claims, and nothing else."""
     return print_module(Module({module.main: replace(module.entry, claims=())}, module.main, module.path))
+
+
+def bring(table: Seam, s: Seam, rows: Tensor) -> None:
+    """Have a step of some rows go on with what lanes have. rows: int64[n], a lane for each row of `s`."""
+    for (source, key), (target, _) in zip((*table.constant_rows(), *table.lasting()), (*s.constant_rows(), *s.lasting()), strict=True):
+        value = source[key]
+        if isinstance(value, Vec):
+            target[key] = Vec(value.data.index_select(0, rows), value.live.index_select(0, rows))
+        elif isinstance(value, Tensor):
+            there, now = value.index_select(0, rows), target[key]
+            if isinstance(now, Tensor) and now.dtype == there.dtype:
+                now.copy_(there)
+            else:
+                target[key] = there
+
+
+def keep(table: Seam, s: Seam, at: Tensor) -> None:
+    """Note what the first rows of a step have come to. at: int64[n], their lanes."""
+    tokens = (vars(table), "tokens"), (vars(s), "tokens")
+    for (container, key), (source, _) in (tokens, *zip(table.lasting(), s.lasting(), strict=True)):
+        new, old = source[key], container[key]
+        if isinstance(new, Vec):
+            width = int(new.data.shape[1])
+            data, live = fitted(table.lanes(old), width), fitted(table.lives(old), width)
+            container[key] = Vec(_put(data, at, new.data), _put(live, at, new.live))
+        elif isinstance(new, Tensor):
+            container[key] = _put(table.lanes(old), at, new)
+
+
+def _put(old: Tensor, at: Tensor, new: Tensor) -> Tensor:
+    """A tensor [B, ...] with the first rows of another in its rows int64[n], itself where that can be."""
+    if old.dtype == new.dtype and old.is_contiguous():
+        return old.index_copy_(0, at, new[: len(at)])
+    x, y = alike([old, new[: len(at)]])
+    return x.index_copy(0, at, y)
