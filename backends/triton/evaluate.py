@@ -20,7 +20,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.lowering import lower
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Operand, Static, is_static
+from decgraph.backends.triton.values import Operand, Static, Vec, is_static
 from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
@@ -104,6 +104,8 @@ class Evaluator(Vectors):
 
     longest = 4096
     """The most iterations that a loop is unrolled to."""
+    lengths = False
+    """Whether vectors and states may have lengths that data decides, where nothing else is to be known of them."""
 
     def __init__(self, batch: int, device: torch.device) -> None:
         load()
@@ -206,7 +208,10 @@ class Evaluator(Vectors):
             raise NotSteppable(f"a {'text' if isinstance(a, str) else 'list'} that depends on data", self.place)
         x, y = self.tensor(a), self.tensor(b)
         if x.shape[1:] != y.shape[1:]:
-            raise NotSteppable("a vector whose length data decides", self.place)
+            live = self.either_live(lanes, a, b) if self.lengths and x.ndim > 1 < y.ndim else None
+            if live is None:
+                raise NotSteppable("a vector whose length data decides", self.place)
+            return Vec(self.either(lanes, a, b), live)
         return torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
 
     # -- control flow

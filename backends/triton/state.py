@@ -29,6 +29,7 @@ from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.ops.common import plain
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Param
+from decgraph.ir.walk import producers
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.derive import halves
 from decgraph.runtime.request import Request
@@ -72,8 +73,6 @@ class Step(Evaluator):
     slots: ClassVar[dict[str, Callable[[Step, str, DeviceModel], Slots]]] = {}
     ends_trees = True
     """Whether a driver's trees may end where the request does."""
-    lengths = False
-    """Whether states may have lengths that data decides."""
 
     def __init__(
         self, module: Module, function: str, models: Mapping[str, DeviceModel], params: Mapping[str, ParamValue], frame: Frame
@@ -116,6 +115,7 @@ class Step(Evaluator):
         self.settings = shaping.LaneSettings(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop = split(self.function)
+        self.makers = producers(self.function.body)
         self.unforked = unforked(self.function) if self.ends_trees else frozenset[str]()
         """The trees that must be chains (looks.py)."""
         self.carried: list[Operand] = []
