@@ -1,9 +1,9 @@
 """Programs that draft: over an engine's own buffer of token ids, or with their own verification by the engine's logits.
 
-`Drafts.draft` runs a program up to its call of the target, for every row of the engine's buffer at once; the engine verifies.
-Nothing is copied by request, hashed or read back. In the other use requests are entered in lanes: `propose` gives the nodes that
-the program calls its target at, `finish` goes on with the engine's logits there, to another call or to what was committed. Each
-request is a session of its own, as in `decgraph serve`: no request's tokens depend on which others there are.
+`Drafts.draft` runs a program up to its call of the target, for all rows of the engine's buffer at once; the engine verifies.
+Nothing is copied by request, hashed or read back. In the other use requests are entered in lanes: `propose` gives the nodes at
+which the program calls its target, `finish` goes on with the engine's logits there, to another call or to what was committed.
+Each request is a session of its own, as in `decgraph serve`: no request's tokens depend on which others there are.
 """
 
 from __future__ import annotations
@@ -12,20 +12,17 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.seams.seam import GROUP, NO_LIMIT, PLAIN, SETTINGS, EngineSlots, Seam, bring, keep
-from decgraph.backends.triton import shaping
+from decgraph.backends.seams.seam import NO_LIMIT, PLAIN, EngineSlots, Lanes, Seam, read
 from decgraph.backends.triton.ops.nodes import last_token
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, NodeSet, Operand, Path, Tree, Vec, is_static
 from decgraph.backends.triton.vectors import fitted
 from decgraph.errors import DecError
-from decgraph.ir.text import parse_module
-from decgraph.ir.values import Function, Op, Region
+from decgraph.ir.values import Module, Op, Region
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
 
@@ -43,8 +40,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a step gave the engine. tokens: int64[n, m], of which the first counts int64[n] are new. nodes: int64[n, m], the node
-    of the last call that each of them stands behind: their keys and values are the text's."""
+    """What a step gave the engine. tokens: int64[n, m], of which the first counts int64[n] are new. nodes: int64[n, m], the
+    node of the last call that each of them stands behind: their keys and values are the text's."""
 
     tokens: Tensor
     counts: Tensor
@@ -63,7 +60,9 @@ class NodeSlots(EngineSlots):
 
     def committed(self, before: Tensor, accepted: Tensor, most: int, path: Path | None) -> None:
         s = cast(Drafting, self.s)
-        if path is None or s.at is None or path.tree.token is not s.at.token:  # tokens that were not among those that the target read
+        if (
+            path is None or s.at is None or path.tree.token is not s.at.token
+        ):  # tokens that were not among those that the target read
             s.lead = max(s.lead, most - 1)
 
 
@@ -77,6 +76,7 @@ class Drafting(Seam):
     at: Tree | None = None
     lead = 0
     asks = False
+    """Whether the engine would be asked next."""
 
     def iteration_of(self) -> Generator[Tree | None, None, None]:
         """An iteration of the program's loop."""
@@ -129,68 +129,73 @@ class Drafting(Seam):
 
 
 class Drafts:
-    """One program. rows: how many requests there are at once; capacity: tokens of a text in a lane (of `enter`). Raises
-    NotSteppable for a program that has no such step, DecError for wrong values of parameters."""
+    """One program. program: its module, or the text of one; rows: how many requests there are at once; capacity: tokens of a
+    text in a lane (of `enter`). Raises NotSteppable for a program that has no such step, DecError for wrong values of
+    parameters."""
 
     def __init__(
-        self, program: str, params: Mapping[str, ParamValue] | None = None, *, rows: int, vocab: int,
+        self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, rows: int, vocab: int,
         device: torch.device | str = "cpu", capacity: int = 64,
     ) -> None:  # fmt: skip
-        self.module, self.params, self.rows, self.vocab = parse_module(program), dict(params or {}), rows, vocab
+        self.module, self.params, self.rows, self.vocab = read(program), dict(params or {}), rows, vocab
         self.device, self.capacity = torch.device(device), capacity
-        self.needs = [PLAIN] * rows
-        self.made: dict[tuple[int, frozenset[str], int], Drafting] = {}
-        self.table: Drafting | None = None
+        self.sizes: dict[int, Drafting] = {}
+        self.lanes: Lanes[Drafting] | None = None
         self.now: tuple[int, ...] = ()
         self.lead = 0
+        self._step(1)
 
-    def _step(self, size: int, features: frozenset[str], capacity: int) -> Drafting:
-        """The step of so many rows."""
-        which = size, features, capacity
-        if which not in self.made:
-            s = self.made[which] = Drafting(
-                self.module, self.params, vocab=self.vocab, lanes=size, capacity=capacity, device=self.device, features=features
-            )
+    def _made(self, rows: int, features: frozenset[str] = PLAIN, capacity: int = 1) -> Drafting:
+        return Drafting(
+            self.module, self.params, vocab=self.vocab, lanes=rows, capacity=capacity, device=self.device, features=features
+        )
+
+    def _step(self, rows: int) -> Drafting:
+        """The step over so many rows of an engine's buffer."""
+        if rows not in self.sizes:
+            s = self.sizes[rows] = self._made(rows)
             if s.loop is None:
                 raise NotSteppable("it has no loop `while not done`")
-            for row in range(size):
+            for row in range(rows):
                 s.admit(row, Request(prompt=(0,), max_tokens=1))
-            s.begin_lanes(range(size), torch.ones_like(s.done))
-        return self.made[which]
+            s.begin_lanes(range(rows), torch.ones_like(s.done))
+        return self.sizes[rows]
 
     # -- over the engine's buffer
     @property
     def reads_prompt(self) -> bool:
         """Whether drafts depend on where the prompt ends, so that `draft` needs `prompts`."""
-        walked = self.module.entry.body.walk()
-        return any(op.opcode == "request" and op.attrs["field"] in ("prompt", "room", "limit") for op in walked)
+        assert (loop := self._step(1).loop) is not None
+        asked = [op for r in loop.regions for op in r.walk() if op.opcode == "request"]
+        return any(op.attrs["field"] in ("prompt", "room", "limit") for op in asked)
 
     @torch.no_grad()
     def draft(
         self, texts: Tensor, lengths: Tensor, width: int | None = None, prompts: Tensor | None = None, most: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Tokens int[n, k] that may follow texts int[n, T], and bool[n, k], which of them are there. lengths: int64[n]; a row of
-        length 0, or whose text fills the buffer, gets none. width: columns that are looked at, None: all; prompts: int64[n], the
-        lengths of the prompts; most: k at most. Raises NotSteppable for drafts that are no chain of the texts' tokens alone."""
+        """Tokens int[n, k] that may follow texts int[n, T], and bool[n, k], which of them are there.
+
+        lengths: int64[n]; a row of length 0, or whose text fills the buffer, gets none. width: columns that are looked at, by
+        default all; prompts: int64[n], the lengths of the prompts; most: k at most. Raises NotSteppable for drafts that are no chain of
+        the texts' tokens alone, DecError where `prompts` are needed."""
         n, width = len(lengths), min(int(texts.shape[1]), (width or int(texts.shape[1])) + 1)
         if prompts is None and self.reads_prompt:
             raise DecError(f"{self.module.main} reads where a prompt ends", hint="hand over the lengths of the prompts")
-        s = self._step(n, PLAIN, 1)
+        s = self._step(n)
         if any(isinstance(v, Tensor | Vec) for v in (*s.states.values(), *s.carried)):
             raise NotSteppable("it remembers more than the text, such as how earlier drafts were verified")
         s.tokens, s.frame = texts[:n, :width], replace(s.frame, capacity=width - 1)
         s.length.copy_(lengths)
         s.base.copy_(lengths if prompts is None else prompts)
         s.limit.fill_(NO_LIMIT)
-        torch.logical_or(s.length == 0, s.length >= width, out=s.done)
+        s.done.copy_((s.length == 0) | (s.length >= width))
         s.lost.fill_(False)
-        going = s.iteration_of()
-        tree = next(going)
-        going.close()
+        iteration = s.iteration_of()
+        tree = next(iteration)
+        iteration.close()
         if tree is None or not tree.fixed or list(tree.parent[1:]) != list(range(tree.size - 1)):
             raise NotSteppable("it drafts a tree: the engine takes one chain")
-        live = s.lives(tree)[:, 1:] & ~s.over()[:, None]
-        return tree.token[:, 1:][:, :most], live[:, :most]
+        return tree.token[:, 1:][:, :most], (s.lives(tree)[:, 1:] & ~s.over()[:, None])[:, :most]
 
     # -- with verification
     def enter(
@@ -198,42 +203,34 @@ class Drafts:
     ) -> None:
         """A request begins in a lane, with the tokens that it has generated before. settings: fields of `Request`."""
         self._leave()
-        if self.table is None:
-            self.table = Drafting(
-                self.module, self.params, vocab=self.vocab, lanes=self.rows, capacity=self.capacity, device=self.device,
-                features=SETTINGS,
-            )  # fmt: skip
-            self.known = torch.zeros_like(self.table.length)
-        chosen = dict(settings or {})
-        self.table.enter(lane, prompt, output, settings=chosen)
+        if self.lanes is None:
+            self.lanes = Lanes(self.rows, lambda n, features: self._made(n, features, self.capacity), undoes=False)
+            self.known = torch.zeros_like(self.lanes.table.length)
+            """int64[rows]: how many tokens of a lane's text the engine has."""
+        self.lanes.enter(lane, prompt, output, settings=settings)
         self.known[lane] = len(prompt) + len(output)
-        self.needs[lane] = shaping.need(Request(prompt=tuple(prompt), max_tokens=1, **chosen))
 
     def _leave(self) -> None:
-        """The lanes of the last step have what it came to."""
-        if self.now:
-            assert self.table is not None
+        """The lanes of the last steps have what those came to."""
+        if self.now and self.lanes is not None:
             at = torch.tensor(self.now, device=self.device)
-            keep(self.table, self.s, at)
-            self.known.index_copy_(0, at, self.engine[: len(at)])
-            self.now = ()
+            self.lanes.store(at, self.s, self.capacity)
+            self.known[at] = self.engine[: len(at)]
+        self.now = ()
 
     @torch.no_grad()
     def propose(self, at: Sequence[int]) -> Asked:
         """Begin a step of lanes: what the engine computes first. As long as the lanes are the same nothing is copied."""
         if tuple(at) != self.now:
             self._leave()
-            assert self.table is not None
-            n = len(at)
-            size = n if n <= GROUP else -(-n // GROUP) * GROUP
-            self.s = self._step(size, frozenset().union(PLAIN, *(self.needs[lane] for lane in at)), self.capacity)
-            rows = torch.tensor([*at, *[at[0]] * (size - n)], device=self.device)
-            bring(self.table, self.s, rows)
-            self.engine, self.now = self.known.index_select(0, rows), tuple(at)
-        self.s.done.fill_(False)
+            assert self.lanes is not None, "enter a request first"
+            rows = torch.tensor(at, device=self.device)
+            self.s, self.now = self.lanes.step(rows), tuple(at)
+            self.engine = torch.cat([self.known[rows], self.known[rows[:1]].expand(self.s.batch - len(at))])
+        self.s.lead = self.lead
         self.asked: Asked | None = None
-        self.going = self.s.iteration_of()
-        return self._ask(next(self.going))
+        self.iteration = self.s.iteration_of()
+        return self._ask(next(self.iteration))
 
     def _ask(self, tree: Tree | None) -> Asked:
         """What the engine computes: the nodes of a tree, or the text's last token alone, behind the tokens that it lacks."""
@@ -251,9 +248,13 @@ class Drafts:
             tokens, live = torch.cat([chain, tokens[:, 1:]], 1), torch.cat([place <= behind, live[:, 1:]], 1)
         new = Asked(tokens, torch.where(live, parents, 0), live, height + lead)
         old, here = self.asked, s.active()[:, None]
-        if old is not None and old.tokens.shape == tokens.shape:  # lanes that have left the loop stay as they were
-            parts = ((getattr(new, name), getattr(old, name)) for name in ("tokens", "parents", "live"))
-            new = Asked(*(torch.where(here, x, y) for x, y in parts), new.height)
+        if old is not None and old.tokens.shape == tokens.shape:  # lanes that have left a loop stay as they were
+            new = Asked(
+                torch.where(here, new.tokens, old.tokens),
+                torch.where(here, new.parents, old.parents),
+                torch.where(here, new.live, old.live),
+                new.height,
+            )
         self.asked, s.at = new, tree
         n = len(self.now)
         return Asked(new.tokens[:n], new.parents[:n], new.live[:n], new.height)
@@ -268,7 +269,7 @@ class Drafts:
             logits = s.take(logits, at)
         s.logits = logits.float() if n == s.batch else logits.float()[(s.steps(s.batch) % n)]
         try:
-            return self._ask(next(self.going))
+            return self._ask(next(self.iteration))
         except StopIteration:
             return self._committed()
 

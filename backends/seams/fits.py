@@ -13,7 +13,6 @@ from typing import Any, Final
 import torch
 
 from decgraph.backends.seams.rows import Rows
-from decgraph.backends.seams.seam import carried
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Module, Op
 from decgraph.runtime.session import check_params
@@ -66,7 +65,7 @@ def _read(module: Module, core: str) -> Iterator[Misfit]:
         yield Misfit(f"it calls {', '.join(f'`{p.name}`' for p in models)}: the engine computes one model")
     for op in function.body.walk():
         if op.opcode == "extern":
-            yield Misfit(f"it calls `{op.attrs['name']}`, a function of the caller's", op.loc.line)
+            yield Misfit(f"it calls `{op.attrs['extern']}`, a function of the caller's", op.loc.line)
     if core == "drafts":
         yield from _verified_elsewhere(module)
 
@@ -100,10 +99,10 @@ def _initial(ops: Any, op: Op) -> bool:
 
 def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
     """Draws of one token from one row of logits."""
-    program, random = carried(module), torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(0)
 
     def steps(*names: str) -> None:
-        rows = Rows(program, params, lanes=LANES, capacity=CAPACITY, vocab=VOCAB, open=names)
+        rows = Rows(module, params, lanes=LANES, capacity=CAPACITY, vocab=VOCAB, open=names)
         for lane, prompt in enumerate(PROMPTS):
             rows.enter(lane, prompt, settings={"seed": lane})
         at = torch.arange(len(PROMPTS))
@@ -114,12 +113,13 @@ def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
 
     steps()
     numbers = [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
-    return Trial(open=tuple(name for name in numbers if _works(lambda name=name: steps(name))))
+    return Trial(open=tuple(name for name in numbers if _works(steps, name)))
 
 
-def _works(run: Callable[[], object]) -> bool:
+def _works(run: Callable[[str], object], name: str) -> bool:
+    """Whether steps run with a number of a parameter for every request."""
     try:
-        run()
+        run(name)
     except NotSteppable:
         return False
     return True

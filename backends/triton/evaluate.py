@@ -388,10 +388,11 @@ class Evaluator(Vectors):
         self, op: Op, numbers: range, carried: Sequence[Operand], inside: Callable[[int], Tensor | None], *,
         cond: Region | None = None, start: Tensor | None = None, hosted: bool = False,
     ) -> Generator[Sequence[Operand], Sequence[Operand], Sequence[Operand]]:  # fmt: skip
-        """The arguments of each iteration of the last region of an op, for what it yields; returns what the loop gives. inside:
-        bool[B], the lanes that have an iteration of that number, None: all. cond: what is evaluated before each. start: int64[B],
-        what the numbers are counted from. hosted: whether the host runs the loop; one with a condition ends then when no lane is
-        in it."""
+        """The arguments of each iteration of the last region of an op, for what it yields; returns what the loop gives.
+
+        inside: bool[B], the lanes that have an iteration of that number, None: all. cond: what is evaluated before each. start:
+        int64[B], what the numbers are counted from. hosted: whether the host runs the loop; one with a condition ends then when
+        no lane is in it."""
         if hosted and any(o.opcode == "tree.grow" for o in op.regions[-1].walk()):
             raise NotSteppable("a tree that grows as long as data decides", op)
         until_over = hosted and cond is not None
