@@ -37,6 +37,15 @@ class Asked:
     live: Tensor
     height: int
 
+    def laid_out(self, size: int) -> tuple[Tensor, Tensor]:
+        """Tokens int64[n, size], and which nodes each of them sees, bool[n, size, size]: itself and those above it. Nodes that
+        are not there, and those that are put behind the others, stand under the root."""
+        tokens, up = fitted(self.tokens, size), fitted(self.parents, size)
+        seen = torch.eye(size, dtype=torch.bool, device=tokens.device).expand(len(up), -1, -1)
+        for _ in range(max(1, self.height).bit_length()):  # every round doubles how far up they see
+            seen, up = seen | seen.gather(1, up[..., None].expand(-1, -1, size)), up.gather(1, up)
+        return tokens, seen
+
 
 @dataclass(frozen=True)
 class Committed:
@@ -72,7 +81,7 @@ class Drafting(Seam):
     and values of, at most."""
 
     slots: ClassVar = {**Step.slots, "": NodeSlots}
-    lengths, ends_trees = True, False
+    lengths, as_driver = True, False
     at: Tree | None = None
     lead = 0
     asks = False

@@ -71,8 +71,8 @@ class Step(Evaluator):
 
     num = FLOAT
     slots: ClassVar[dict[str, Callable[[Step, str, DeviceModel], Slots]]] = {}
-    ends_trees = True
-    """Whether a driver's trees may end where the request does."""
+    as_driver = True
+    """Whether drafts are a driver's where tokens do not depend on it: trees end where the request may, indexes forget."""
 
     def __init__(
         self, module: Module, function: str, models: Mapping[str, DeviceModel], params: Mapping[str, ParamValue], frame: Frame
@@ -116,7 +116,7 @@ class Step(Evaluator):
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop = split(self.function)
         self.makers = producers(self.function.body)
-        self.unforked = unforked(self.function) if self.ends_trees else frozenset[str]()
+        self.unforked = unforked(self.function) if self.as_driver else frozenset[str]()
         """The trees that must be chains (looks.py)."""
         self.carried: list[Operand] = []
         read = [] if self.loop is None else [v for r in self.loop.regions for v in free_values(r)]

@@ -31,7 +31,7 @@ def new(s: Step, op: Op, *sizes: int) -> TokenIndex:
     if op.attrs["kind"] == "lru":
         raise NotSteppable("a table of entries", op)
     room = int(sizes[1]) if len(sizes) > 1 else ROOM
-    if len(sizes) > 1 and s.text_size > room or s.frame.capacity > room:
+    if s.as_driver and (len(sizes) > 1 and s.text_size > room or s.frame.capacity > room):
         raise NotSteppable(f"an index that forgets all but {room} tokens", op)
     return TokenIndex(int(sizes[0]) if sizes and int(sizes[0]) else 64)
 
