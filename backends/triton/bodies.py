@@ -18,7 +18,7 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import Decided
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Operand
+from decgraph.backends.triton.values import Operand, Spans
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Region, Value
 
@@ -45,6 +45,8 @@ def flattened(value: object, tensors: list[Tensor]) -> tuple[Hashable, ...]:
         return ("tensor", tuple(value.shape), value.dtype)
     if isinstance(value, np.ndarray):
         return ("array", value.shape, value.dtype.str, value.tobytes())
+    if isinstance(value, Spans):
+        tensors.append(value.live)
     if isinstance(value, list | tuple):
         return (type(value).__name__, *[flattened(v, tensors) for v in value])
     if isinstance(value, dict):
@@ -63,6 +65,10 @@ def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
     """The same value with other tensors of the same shapes, taken from an iterator in the order of `flattened`."""
     if isinstance(value, Tensor):
         return cast(X, next(tensors))
+    if isinstance(value, Spans):
+        live, out = next(tensors), Spans(rebuilt(v, tensors) for v in value)
+        out.live = live
+        return cast(X, out)
     if isinstance(value, list | tuple):
         return type(value)(rebuilt(v, tensors) for v in value)
     if isinstance(value, dict):
