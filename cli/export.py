@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import decgraph
 from decgraph.cli import options, output, parsing
-
-if TYPE_CHECKING:
-    from decgraph.backends.exports.file import Seam
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -43,54 +40,56 @@ def hf(
         print(f'next: model.generate(ids, custom_generate="{folder}", trust_remote_code=True)')
 
 
+As = Annotated[str, typer.Option("--as", help="The interface: logits, drafts or dllm; default: the first one that fits.")]
+To = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; default: ALGORITHM_ENGINE.py.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")]
+
+
 @app.command("vllm")
 def vllm(
     algorithm: Annotated[str, options.algorithm()],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; default: ALGORITHM_vllm.py.")] = None,
+    out: To = None,
     set_: options.Set = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    as_: As = "",
+    force: Force = False,
     json: options.Json = False,
 ) -> None:
-    """Write a drafter for vLLM (method custom_class), where the algorithm drafts a chain from token ids alone."""
-    from decgraph.backends.exports.vllm import VLLM
-
-    write(VLLM, algorithm, out, set_, force=force, as_json=json)
+    """Write a file for vLLM: a logits processor, or a drafter."""
+    write("vllm", algorithm, out, set_, as_, force=force, as_json=json)
 
 
 @app.command("sglang")
 def sglang(
     algorithm: Annotated[str, options.algorithm()],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; default: ALGORITHM_sglang.py.")] = None,
+    out: To = None,
     set_: options.Set = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    as_: As = "",
+    force: Force = False,
     json: options.Json = False,
 ) -> None:
-    """Write a drafter for SGLang (a registered algorithm), where the algorithm drafts a chain from token ids alone."""
-    from decgraph.backends.exports.sglang import SGLANG
-
-    write(SGLANG, algorithm, out, set_, force=force, as_json=json)
+    """Write a file for SGLang: a custom logit processor, a speculative worker, or a dLLM algorithm."""
+    write("sglang", algorithm, out, set_, as_, force=force, as_json=json)
 
 
-def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, *, force: bool, as_json: bool) -> None:
-    """Write an algorithm as a drafter of an engine. Raises DecError where it does not fit, and for a file that is there."""
-    from decgraph.backends.exports.file import exported
-    from decgraph.passes.manager import optimise
-    from decgraph.runtime.session import check_params
+def write(
+    engine: str, algorithm: str, out: Path | None, set_: list[str] | None, key: str, *, force: bool, as_json: bool
+) -> None:
+    """Write an algorithm as a file of an engine. Raises DecError where it does not fit, and for a file that is there."""
+    from decgraph.backends.seams.file import KINDS, exported
 
     chosen = decgraph.load(algorithm)
-    params = check_params(chosen.function, parsing.known(chosen.function, parsing.pairs(set_ or (), "--set")))
-    made = optimise(chosen.module, params, only=("simplify",))[0]
-    file = exported(seam, made, params, source=chosen.source, version=decgraph.__version__)
+    values = parsing.known(chosen.function, parsing.pairs(set_ or (), "--set"))
+    file = exported(engine, chosen.module, values, key=key, source=chosen.source, version=decgraph.__version__)
     path = out if out is not None else Path(f"{file.name}.py")
     if path.exists() and not force:
         raise decgraph.DecError(f"{path} is there already", hint="--force, or another --out")
     output.check_writable(path, ".py", what="Python")
     output.write(path, file.text)
+    one, found = file.interface, file.trial
     if as_json:
-        output.emit_json(
-            {"name": chosen.name, "file": str(path), "class": file.class_name, "made_for": seam.made_for, "most": file.most}
-        )
+        about = {"interface": one.key, "made_for": one.made_for, "most": found.most or None, "open": list(found.open)}
+        output.emit_json({"name": chosen.name, "file": str(path), "class": file.class_name, **about})
         return
-    drafts = f"drafts of at most {file.most} tokens" if file.most else "drafts of no fixed length"
-    print(f"wrote {path}: {file.class_name}, {drafts}, made for {seam.made_for}")
-    print(f"{seam.run} How it is started stands at its top.")
+    drafts = f", drafts of at most {found.most} tokens" if found.most else ""
+    print(f"wrote {path}: {file.class_name}, {KINDS[one.key]}{drafts}, made for {one.made_for}")
+    print(f"{one.ran} How it is started stands at its top.")

@@ -21,16 +21,16 @@ from torch import Tensor
 
 from decgraph.backends.seams.seam import NO_LIMIT, PLAIN, Seam
 from decgraph.backends.triton import shaping
-from decgraph.backends.triton.bodies import flattened, free, rebuilt
 from decgraph.backends.triton.canvas_cache import Call, CanvasCache, CanvasMemory
 from decgraph.backends.triton.ops.request import offered
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Spans
+from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Spans, flattened, rebuilt
 from decgraph.backends.triton.vectors import beside
 from decgraph.errors import DecError
 from decgraph.ir.text import parse_module
 from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.ir.walk import free_values
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
@@ -68,7 +68,10 @@ class Parts(list[Part]):
         for n, part in enumerate(self):
             if part.kind in ("ops", "call"):
                 others = set[Value]().union(*reads[:n], *reads[n + 1 :])
-                part.saved.extend(v for op in part.ops for v in op.results if v in others)
+                for op, v in ((op, v) for op in part.ops for v in op.results if v in others):
+                    if v.type.elem in ("dist", "memory", "tree", "path"):
+                        raise NotSteppable(f"a {v.type.elem} is read behind another call of the model than it comes from", op)
+                    part.saved.append(v)
         made = [p.ops[0].results for p in self if p.kind in ("leave", "end")]
         made += [p.ops[0].regions[-1].args for p in self if p.kind == "start"]
         self.lasting = list(dict.fromkeys(v for values in (*(p.saved for p in self), *made) for v in values))
@@ -118,7 +121,7 @@ class Parts(list[Part]):
             yield from op.operands
             yield from part.region.yields if part.region is not None else ()
             for r in op.regions if part.kind in ("ops", "call") else op.regions[:-1] if part.kind == "test" else ():
-                yield from free(r)
+                yield from free_values(r)
 
 
 class BlockSlots(CanvasCache):
@@ -226,8 +229,8 @@ class Block:
 class Blocks:
     """A masked program for an engine's blocks. program: its text, or its module, whose lines refusals name; params: values of
     its parameters, of which some are `block` by default (SIZES); vocab: columns of logits; mask: the mask's id; open:
-    parameters that a request may set for itself. Raises NotSteppable for a program that cannot wait for an engine where it calls
-    its model, and DecError for wrong values of parameters."""
+    parameters that a request may set for itself. Raises NotSteppable for a program that cannot wait for an engine where it
+    calls its model, and DecError for wrong values of parameters."""
 
     longest = 4096
     """The most parts that are run between two forwards."""
@@ -403,8 +406,6 @@ class Blocks:
         for key, value in values.items():
             if isinstance(value, Draws):  # tokens: what they were drawn from is gone
                 values[key] = replace(value, sources=(), row=None, rank=None, race=None)
-            elif isinstance(key, Value) and key.type.elem in ("dist", "memory", "tree", "path"):
-                raise NotSteppable(f"a {key.type.elem} goes from one call of the model to another", s.place)
         wide = {key: rowed(value, s.lanes) for key, value in values.items()}
         return Kept([t.clone() for t in s.buffers()], wide, s.batch)
 

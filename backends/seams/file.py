@@ -16,9 +16,12 @@ TEMPLATES: Final = ("vllm_logits", "vllm_drafts", "sglang_logits", "sglang_draft
 """The files beside this one that have an `INTERFACE` each, in the order in which they are tried."""
 
 
+KINDS: Final = {"logits": "a logits processor", "drafts": "a drafter", "dllm": "a dLLM algorithm"}
+
+
 @dataclass(frozen=True)
 class Interface:
-    """A place of an engine into which programs go. key: its name in commands, such as "logits"; core: how a program is run
+    """A place of an engine into which programs go. key: its name in commands (of KINDS); core: how a program is run
     there (fits.py); made_for: the version that files are made for; link: its public source; ran: a sentence that says what was
     run inside the engine. template: the text of a file, with names between @ for what `exported` fills in."""
 
@@ -65,7 +68,9 @@ def exported(
         if not found.misfits:
             return _written(one, module, params, found, source, version)
         path = module.path or algorithm
-        refused += [f"  as {one.key}: {path}:{m.line}: {m.why}" if m.line else f"  as {one.key}: {path}: {m.why}" for m in found.misfits]
+        refused += [
+            f"  as {one.key}: {path}:{m.line}: {m.why}" if m.line else f"  as {one.key}: {path}: {m.why}" for m in found.misfits
+        ]
     if not refused:
         raise DecError(f"no interface of {engine} is called {key!r}", hint=", ".join(one.key for one in interfaces(engine)))
     reasons = "\n".join(refused)

@@ -66,7 +66,7 @@ def _read(module: Module, core: str) -> Iterator[Misfit]:
         yield Misfit(f"it calls {', '.join(f'`{p.name}`' for p in models)}: the engine computes one model")
     for op in function.body.walk():
         if op.opcode == "extern":
-            yield Misfit(f"it calls `{op.attrs['name']}`, a function of the caller's", op.loc.line)
+            yield Misfit(f"it calls `{op.attrs['extern']}`, a function of the caller's", op.loc.line)
     if core == "drafts":
         yield from _verified_elsewhere(module)
 
@@ -114,12 +114,13 @@ def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
 
     steps()
     numbers = [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
-    return Trial(open=tuple(name for name in numbers if _works(lambda name=name: steps(name))))
+    return Trial(open=tuple(name for name in numbers if _works(steps, name)))
 
 
-def _works(run: Callable[[], object]) -> bool:
+def _works(run: Callable[[str], object], name: str) -> bool:
+    """Whether steps run with a number of a parameter for every request."""
     try:
-        run()
+        run(name)
     except NotSteppable:
         return False
     return True

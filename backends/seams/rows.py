@@ -12,19 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.backends.seams.seam import PLAIN, SETTINGS, Seam
-from decgraph.backends.triton import shaping
+from decgraph.backends.seams.seam import Lanes, Seam
 from decgraph.backends.triton.replay import Replayed
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Shared
 from decgraph.errors import DecError
 from decgraph.ir.text import parse_module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
-
-GROUP = 8
-"""A batch of more rows than that is computed as a multiple of it, so that few sizes have a step of their own."""
 
 
 class Rows:
@@ -38,15 +33,11 @@ class Rows:
     ) -> None:  # fmt: skip
         self.module, self.params, self.open = parse_module(program), dict(params or {}), tuple(open)
         self.capacity, self.vocab, self.device = capacity, vocab, torch.device(device)
-        self.table = self._seam(lanes, SETTINGS)
-        if self.table.loop is None:
+        self.lanes = Lanes(lanes, self._seam)
+        if self.lanes.table.loop is None:
             raise NotSteppable("it has no loop `while not done`")
         self.unread = unread(self.module.entry)
-        self.needs = [PLAIN] * lanes
-        self.steps: dict[tuple[int, frozenset[str]], Seam] = {}
-        self.recorded: dict[tuple[int, frozenset[str]], Replayed] = {}
-        self.before: dict[int, Tensor] = {}
-        """By place in `lasting`: what the lanes had before their last step."""
+        self.recorded: dict[Seam, Replayed] = {}
 
     def _seam(self, lanes: int, features: frozenset[str]) -> Seam:
         return Seam(
@@ -57,7 +48,7 @@ class Rows:
     @property
     def stateless(self) -> bool:
         """Whether a request can go on from its text alone, so that none has to be found again."""
-        s = self.table
+        s = self.lanes.table
         return not s.states and all(not isinstance(v, Tensor) for v in s.carried)
 
     def check(self, settings: Mapping[str, Any], params: Mapping[str, float] | None = None) -> None:
@@ -81,71 +72,30 @@ class Rows:
                 f"{self.module.main} has states, which are not in the text of a request that goes on",
                 hint="name the request, so that it is found again after a preemption",
             )
-        self.table.enter(lane, prompt, output, settings=chosen, params=params)
-        self.needs[lane] = shaping.need(Request(prompt=tuple(prompt), max_tokens=1, **chosen))
+        self.lanes.enter(lane, prompt, output, settings=chosen, params=params)
 
     @torch.no_grad()
     def step(self, at: Tensor, logits: Tensor, undo: Tensor | None = None) -> Tensor:
         """Tokens int64[n] for logits [n, V] of the lanes int64[n]. undo: bool[lanes], of which the engine did not take the last
         token, as of a part of a prompt."""
-        table, n = self.table, len(at)
-        if undo is not None and self.before:
-            for place, (container, key) in enumerate(table.lasting()):
-                now = container[key]
-                if isinstance(now, Tensor):
-                    old = self.before[place].to(now.dtype)
-                    now.copy_(torch.where(undo.reshape(-1, *[1] * (now.ndim - 1)), old, now))
-        size = n if n <= GROUP else -(-n // GROUP) * GROUP
-        which = size, frozenset().union(PLAIN, *self.needs)
-        s = self.steps.get(which) or self._sized(*which)
-        rows = torch.cat([at, at[:1].expand(size - n)])
-        for pairs in (zip(table.constant_rows(), s.constant_rows(), strict=True), zip(table.lasting(), s.lasting(), strict=True)):
-            for (source, key), (target, _) in pairs:
-                if isinstance(source[key], Tensor):
-                    there = source[key].index_select(0, rows)
-                    if isinstance(target[key], Tensor) and target[key].dtype == there.dtype:
-                        target[key].copy_(there)
-                    else:
-                        target[key] = there
-        assert s.logits is not None
-        s.logits[:n].copy_(logits)
-        s.done.fill_(False)
+        s = self.lanes.step(at, undo)
+        if s.logits is None:
+            s.logits = torch.zeros((s.batch, self.vocab), dtype=torch.float32, device=self.device)
+        s.logits[: len(at)].copy_(logits)
         length = s.length.clone()
-        self._run(which, s)
+        self._run(s)
         s.flag(s.length != length + 1)  # one token a step is what the engine asks for
-        for place, ((container, key), (made, _)) in enumerate(zip(table.lasting(), s.lasting(), strict=True)):
-            new = made[key]
-            if not isinstance(new, Tensor) or isinstance(container[key], Shared):
-                continue
-            old = container[key] if isinstance(container[key], Tensor) else table.lanes(container[key]).clone()
-            container[key] = old = old.to(torch.promote_types(old.dtype, new.dtype))
-            was = self.before.get(place)
-            was = self.before[place] = torch.zeros_like(old) if was is None else was.to(old.dtype)
-            was.index_copy_(0, at, old.index_select(0, at))
-            old.index_copy_(0, at, new[:n].to(old.dtype))
-        last = length[:n].clamp(max=self.capacity)
-        tokens = s.tokens[:n].gather(1, last[:, None])[:, 0]
-        table.tokens[at, last] = tokens
-        return tokens
+        return self.lanes.store(at, s, 1)[:, 0]
 
-    def _sized(self, size: int, features: frozenset[str]) -> Seam:
-        """A step of so many rows."""
-        s = self.steps[size, features] = self._seam(size, features)
-        for row in range(size):
-            s.admit(row, Request(prompt=(0,), max_tokens=1))
-        s.begin_lanes(range(size), torch.ones_like(s.done))
-        s.logits = torch.zeros((size, self.vocab), dtype=torch.float32, device=self.device)
-        return s
-
-    def _run(self, which: tuple[int, frozenset[str]], s: Seam) -> None:
+    def _run(self, s: Seam) -> None:
         """One step: on a CUDA device recorded, once it has run."""
-        if which in self.recorded:
-            self.recorded[which]()
+        if s in self.recorded:
+            self.recorded[s]()
         elif self.device.type == "cuda" and s.counts.calls:
-            self.recorded[which] = Replayed(s.body, s, self.device)
+            self.recorded[s] = Replayed(s.body, s, self.device)
         else:
             s.body()
 
     def failed(self, at: Tensor) -> Tensor:
         """bool[n]: lanes in which the program has met an error, which `decgraph.run` would word."""
-        return self.table.lost[at]
+        return self.lanes.table.lost[at]

@@ -7,21 +7,21 @@ moves when the engine reorders its batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, cast
 
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.bodies import free
+from decgraph.backends.triton import shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.models.interface import DeviceModel, ModelPart
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, is_static
 from decgraph.ir.text import print_module
-from decgraph.ir.values import Module
+from decgraph.ir.values import Module, Op
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
@@ -31,6 +31,8 @@ NO_LIMIT = 2**31 - 1
 PLAIN = frozenset({"sampled", "greedy", "ends:4"})
 SETTINGS = frozenset({*PLAIN, "top_k", "top_p", "min_p", "repetition", "counts"})
 """What requests may set for a program that shapes distributions itself: features of backends/triton/shaping.py."""
+GROUP = 8
+"""A batch of more rows than that is computed as a multiple of it, so that few sizes have a step of their own."""
 
 
 class EngineModel(DeviceModel):
@@ -88,7 +90,8 @@ class Seam(Step):
 
     def __init__(
         self, module: Module, params: Mapping[str, ParamValue], *, vocab: int, lanes: int, capacity: int,
-        device: torch.device | str = "cpu", features: Collection[str] = PLAIN, mask: int | None = None, open: Sequence[str] = (),
+        device: torch.device | str = "cpu", features: Collection[str] = PLAIN, mask: int | None = None,
+        open: Sequence[str] = (),
     ) -> None:  # fmt: skip
         function, place = module.entry, torch.device(device)
         names = {p.name: p.value.type for p in function.params if p.value.type.elem == "model"}
@@ -98,9 +101,6 @@ class Seam(Step):
         if len(models) > 1:
             raise NotSteppable(f"it calls {', '.join(models)}: the engine computes one model")
         self.logits: Tensor | None = None
-        read = [] if self.loop is None else [v for r in self.loop.regions for v in free(r)]
-        self.outside = [v for v in dict.fromkeys(read) if v not in self.env]
-        """What the loop reads of what was computed before it."""
         self.open: dict[str, Tensor] = {}
         for p in function.params:
             if p.name in open:
@@ -129,33 +129,113 @@ class Seam(Step):
         """Initial states, and the ops before the loop, in lanes, bool[B]. Raises NotSteppable for a value of theirs that is no
         number and that a later step reads."""
         self.start_states(lanes)
-        before, outside = self.carried, {v: self.env[v] for v in self.outside if v in self.env}
         self.prologue(mask)
-        self.env.update((v, self.join(mask, self.env[v], old)) for v, old in outside.items())
-        if before:  # the others go on with what they carry
-            new, self.carried = self.carried, before
-            self.carry(mask, new)
         for value in (*self.states.values(), *self.carried, *(self.env[v] for v in self.outside)):
             if not (isinstance(value, Tensor | Shared) or is_static(value)):
                 raise NotSteppable("a value that is no number goes from step to step")
+
+    def op(self, op: Op) -> None:
+        try:
+            super().op(op)
+        except NotSteppable as error:
+            error.op = error.op or op  # refusals have a line
+            raise
 
     def fill(self, cache: Slots, lane: int) -> None:
         """Nothing: the engine computes texts."""
 
     # -- what a lane has
-    def lasting(self) -> Iterator[tuple[MutableMapping[Any, Any] | list[Any], Any]]:
-        """Where the tensors are that a step changes and the next one reads: containers and keys."""
-        yield from ((vars(self), name) for name in ("length", "iteration", "done", "lost"))
-        for container, keys in ((self.states, list(self.states)), (self.carried, range(len(self.carried)))):
-            yield from ((cast(Any, container), key) for key in keys)
+    def lasting(self) -> list[Slot]:
+        """Where the tensors are that a step changes and the next one reads."""
+        step = [(vars(self), name) for name in ("length", "iteration", "done", "lost")]
+        return [*step, *((self.states, name) for name in self.states), *((self.carried, n) for n in range(len(self.carried)))]
 
-    def constant_rows(self) -> Iterator[tuple[MutableMapping[Any, Any], Any]]:
-        """The same for what a lane has from the beginning on: its text, settings and parameters."""
+    def constant_rows(self) -> list[Slot]:
+        """The same for what a lane has from its beginning on: its text, settings and parameters."""
         settings = vars(self.settings)
-        yield from ((vars(self), name) for name in ("tokens", "base"))
-        yield from ((settings, name) for name, v in settings.items() if isinstance(v, Tensor) and v is not self.tokens)
-        yield from ((self.open, name) for name in self.open)
-        yield from ((self.env, v) for v in self.outside)
+        text = [(vars(self), name) for name in ("tokens", "base")]
+        own = [(settings, name) for name, v in settings.items() if isinstance(v, Tensor) and v is not self.tokens]
+        return [*text, *own, *((self.open, name) for name in self.open), *((self.env, v) for v in self.outside)]
+
+    def copy_lanes(self, other: Seam, rows: Tensor) -> None:
+        """Have what the lanes int64[B] of another step of the same program have."""
+        here, there = ((*s.constant_rows(), *s.lasting()) for s in (self, other))
+        for (target, key), (source, _) in zip(here, there, strict=True):
+            if isinstance(source[key], Tensor):
+                put(target, key, source[key].index_select(0, rows))
+
+
+Slot = tuple[Any, Any]
+"""A container and a key of it."""
+
+
+def put(container: Any, key: Any, value: Tensor) -> None:
+    """Write a tensor into the one of that place, where it has one of the same dtype: recorded steps read that."""
+    old = container[key]
+    if isinstance(old, Tensor) and old.dtype == value.dtype:
+        old.copy_(value)
+    else:
+        container[key] = value
+
+
+class Lanes:
+    """The requests of an engine, a lane each in `table`, and steps of as many rows as are there. make: a step of so many lanes,
+    for settings that have these features."""
+
+    def __init__(self, lanes: int, make: Callable[[int, frozenset[str]], Seam]) -> None:
+        self.table, self.make = make(lanes, SETTINGS), make
+        self.needs = [PLAIN] * lanes
+        self.steps: dict[Hashable, Seam] = {}
+        self.before: dict[int, Tensor] = {}
+        """By place in `lasting`: what the lanes had before their last step."""
+
+    def enter(
+        self, lane: int, prompt: Sequence[int], output: Sequence[int] = (), *, settings: Mapping[str, Any] | None = None,
+        params: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        """A request begins in a lane (`Seam.enter`)."""
+        self.table.enter(lane, prompt, output, settings=settings, params=params)
+        self.needs[lane] = shaping.need(Request(prompt=(0,), max_tokens=1, **(settings or {})))
+
+    def step(self, at: Tensor, undo: Tensor | None = None) -> Seam:
+        """A step whose first rows are the lanes int64[n]; what is behind them repeats the first one. undo: bool[lanes], whose
+        last step did not happen."""
+        table, n = self.table, len(at)
+        if undo is not None and self.before:
+            for place, (container, key) in enumerate(table.lasting()):
+                if isinstance(now := container[key], Tensor):
+                    old = self.before[place].to(now.dtype)
+                    now.copy_(torch.where(undo.reshape(-1, *[1] * (now.ndim - 1)), old, now))
+        size = n if n <= GROUP else -(-n // GROUP) * GROUP
+        which = size, frozenset().union(PLAIN, *self.needs)
+        s = self.steps.get(which)
+        if s is None:
+            s = self.steps[which] = self.make(*which)
+            for row in range(size):
+                s.admit(row, Request(prompt=(0,), max_tokens=1))
+            s.begin_lanes(range(size), torch.ones_like(s.done))
+        s.copy_lanes(table, torch.cat([at, at[:1].expand(size - n)]))
+        s.done.fill_(False)
+        return s
+
+    def store(self, at: Tensor, s: Seam, most: int) -> Tensor:
+        """The lanes int64[n] have what a step made of them; the up to `most` tokens that it committed, int64[n, most], with
+        others behind them."""
+        table, n = self.table, len(at)
+        where = (table.length.index_select(0, at)[:, None] + table.steps(most)).clamp(max=table.frame.capacity)
+        tokens = s.tokens[:n].gather(1, where)
+        table.tokens[at[:, None], where] = tokens
+        for place, ((container, key), (made, _)) in enumerate(zip(table.lasting(), s.lasting(), strict=True)):
+            new, old = made[key], container[key]
+            if not isinstance(new, Tensor):
+                continue
+            old = old if isinstance(old, Tensor) else table.lanes(old).clone()
+            container[key] = old = old.to(torch.promote_types(old.dtype, new.dtype))
+            was = self.before.get(place)
+            was = self.before[place] = torch.zeros_like(old) if was is None else was.to(old.dtype)
+            was.index_copy_(0, at, old.index_select(0, at))
+            old.index_copy_(0, at, new[:n].to(old.dtype))
+        return tokens
 
 
 def carried(module: Module) -> str:

@@ -28,10 +28,10 @@ def exponentials(keys: Sequence[noise.Key], n: int) -> np.ndarray:
     blocks = -(-n // 4)
     at_once = max(1, BLOCKS // max(blocks, 1))
     if len(keys) <= at_once:
-        return _exponentials(words, keys[0].seed, n, blocks)
+        return arrivals(words, keys[0].seed, n)
     out = np.empty((len(keys), n))
     for first in range(0, len(keys), at_once):
-        out[first : first + at_once] = _exponentials(words[first : first + at_once], keys[0].seed, n, blocks)
+        out[first : first + at_once] = arrivals(words[first : first + at_once], keys[0].seed, n)
     return out
 
 
@@ -42,10 +42,10 @@ def _round_keys(seed: int) -> tuple[np.ndarray, ...]:
     return tuple(np.array([[[(k1 + i * _W1) & _LOW]], [[(k0 + i * _W0) & _LOW]]], dtype=np.uint64) for i in range(10))
 
 
-def _exponentials(words: np.ndarray, seed: int, n: int, blocks: int) -> np.ndarray:
-    """The same for the words uint64[R, 3] of the counters. Of a counter only its last word differs in a row, so for the first
-    rounds most of what is computed is one number a row."""
-    keys = _round_keys(seed)
+def arrivals(words: np.ndarray, seed: int, n: int) -> np.ndarray:
+    """The same for the words uint64[R, 3] of the counters: float64[R, n]. Of a counter only its last word differs in a row, so
+    for the first rounds most of what is computed is one number a row."""
+    keys, blocks = _round_keys(seed), -(-n // 4)
     c0, c1, c2 = (words[:, i, None] for i in range(3))
     p0, p1 = c0 * _FACTOR0, c2 * _FACTOR1
     a, b = (p1 >> _HALF) ^ c1 ^ keys[0][1, 0], p1 & _MASK

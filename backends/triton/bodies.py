@@ -7,20 +7,20 @@ with; what it hands on is copied out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import Decided
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Operand, Spans
+from decgraph.backends.triton.values import Operand, flattened, rebuilt
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Region, Value
+from decgraph.ir.walk import free_values
 
 
 class Replays(Protocol):
@@ -35,47 +35,6 @@ Recorder = Callable[[Callable[[], list[Tensor]], Step], Replays]
 """Runs and records a function that reads and writes tensors of before: `replay.recorded` on a CUDA device."""
 Inputs: TypeAlias = tuple[Tensor | None, list[Operand], list[Operand]]
 """What a body reads: the mask of its lanes, its arguments, and values from outside."""
-
-
-def flattened(value: object, tensors: list[Tensor]) -> tuple[Hashable, ...]:
-    """What a value is but for its tensors, which are appended; two values with equal results have the same structure.
-    Tensors of any shape."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return ("tensor", tuple(value.shape), value.dtype)
-    if isinstance(value, np.ndarray):
-        return ("array", value.shape, value.dtype.str, value.tobytes())
-    if isinstance(value, Spans):
-        tensors.append(value.live)
-    if isinstance(value, list | tuple):
-        return (type(value).__name__, *[flattened(v, tensors) for v in value])
-    if isinstance(value, dict):
-        return ("dict", *[(k, flattened(v, tensors)) for k, v in value.items()])
-    if is_dataclass(value) and not isinstance(value, type):
-        return (type(value), *[flattened(getattr(value, f.name), tensors) for f in fields(value)])
-    if isinstance(value, int | float | str | bool | bytes | frozenset) or value is None:
-        return (type(value).__name__, value)
-    return ("object", id(value))
-
-
-X = TypeVar("X")
-
-
-def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
-    """The same value with other tensors of the same shapes, taken from an iterator in the order of `flattened`."""
-    if isinstance(value, Tensor):
-        return cast(X, next(tensors))
-    if isinstance(value, Spans):
-        live, out = next(tensors), Spans(rebuilt(v, tensors) for v in value)
-        out.live = live
-        return cast(X, out)
-    if isinstance(value, list | tuple):
-        return type(value)(rebuilt(v, tensors) for v in value)
-    if isinstance(value, dict):
-        return cast(X, {k: rebuilt(v, tensors) for k, v in value.items()})
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: rebuilt(getattr(value, f.name), tensors) for f in fields(value)})
-    return value
 
 
 @dataclass
@@ -112,7 +71,7 @@ class Bodies:
 
     def _run(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
         s = self.s
-        outside = {v: s.env[v] for v in free(region) if v in s.env}
+        outside = {v: s.env[v] for v in free_values(region) if v in s.env}
         tensors: list[Tensor] = []
         inputs = (s.mask, list(arguments), list(outside.values()))
         key = (region, flattened(inputs, tensors))
@@ -183,12 +142,3 @@ class Bodies:
         calls = {k: n - before.get(k, 0) for k, n in counts.items() if n != before.get(k, 0)}
         s.counts.calls = before
         return Body(kept, replay, made, calls)
-
-
-def free(region: Region) -> list[Value]:
-    """The values that a region reads from outside, in order."""
-    ops, read, made = list(region.walk()), list[Value](), {*region.args}
-    for op in ops:
-        made |= {*op.results, *(v for r in op.regions for v in r.args)}
-        read += [*op.operands, *(v for r in op.regions for v in r.yields)]
-    return list(dict.fromkeys(v for v in (*read, *region.yields) if v not in made))

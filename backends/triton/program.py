@@ -28,7 +28,7 @@ from decgraph.backends.triton.replay import Replayed, recorded
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import is_static
+from decgraph.backends.triton.values import flattened, is_static
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.interface import Model
@@ -407,12 +407,8 @@ class Program:
         for job in fresh:
             step.start_states([job.lane], job.machine.shared)
         if fresh:
-            before = step.carried
             self._behind()
             step.prologue(mask)
-            if before:  # the others go on with what they carry
-                new, step.carried = step.carried, before
-                step.carry(mask, new)
             self.once = dict(step.counts.calls)
 
     def _behind(self) -> None:
@@ -426,7 +422,8 @@ class Program:
         values = [s.iteration, *c.buffers()]
         for value in (*s.states.values(), *s.carried):
             values += [value] if isinstance(value, Tensor) else []
-        return [v for v in values if len(v) == s.frame.batch]
+        flattened([s.env[v] for v in s.outside], values)
+        return [v for v in values if len(v) == s.frame.batch and v is not s.tokens]
 
     @property
     def evictable(self) -> bool:

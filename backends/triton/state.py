@@ -22,12 +22,13 @@ from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.looks import unforked
 from decgraph.backends.triton.models.interface import Chunk, DeviceModel, ModelPart
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, is_static
+from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, flattened, is_static, rebuilt
 from decgraph.backends.triton.vectors import alike, beside, live_of
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.ops.common import plain
 from decgraph.ir.values import Function, Module, Op, Param
+from decgraph.ir.walk import free_values
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.derive import halves
 from decgraph.runtime.request import Request
@@ -114,6 +115,9 @@ class Step(Evaluator):
         self.unforked = unforked(self.function)
         """The trees that must be chains (looks.py)."""
         self.carried: list[Operand] = []
+        read = [] if self.loop is None else [v for r in self.loop.regions for v in free_values(r)]
+        self.outside = [v for v in dict.fromkeys(read) if v not in self.env]
+        """What the loop reads of what is computed before it."""
 
     # -- requests
     def admit(self, lane: int, request: Request, noise_id: int | None = None) -> None:
@@ -199,15 +203,37 @@ class Step(Evaluator):
         )
 
     def prologue(self, lanes: Tensor) -> None:
-        """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
+        """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]; the others go
+        on with what they have."""
+        carried, outside = self.carried, {v: self.env.get(v) for v in self.outside}
         self.begin(lanes)
         with self.within(lanes):
             for op in self.before:
                 self.op(op)
-            if self.loop is None:
-                self.done.logical_or_(lanes)
-                return
-            self.carried = [self.env[v] for v in self.loop.operands]
+        if self.loop is None:
+            self.done.logical_or_(lanes)
+            return
+        self.env.update((v, self.lasted(lanes, self.env[v], old)) for v, old in outside.items())
+        self.carried = [self.env[v] for v in self.loop.operands]
+        if carried:
+            new, self.carried = self.carried, carried
+            self.carry(lanes, new)
+
+    def lasted(self, lanes: Tensor, new: Operand, old: Operand) -> Operand:
+        """A value that steps read and that was computed before them, in the buffers of the old one (None: in new ones): that of
+        lanes bool[B], the others' as it was. Recorded steps read the buffers. Raises NotSteppable where its shape differs from
+        lane to lane."""
+        made: list[Tensor] = []
+        structure = flattened(new, made)
+        if old is None:
+            return rebuilt(new, iter([t if t is self.tokens else t.clone() for t in made]))
+        there: list[Tensor] = []
+        if flattened(old, there) != structure:
+            raise NotSteppable("a value before the loop whose shape data decides")
+        for a, b in zip(there, made, strict=True):
+            if a is not self.tokens and len(a) == self.batch:
+                a.copy_(torch.where(beside(lanes, a), b, a))
+        return old
 
     def body(self) -> None:
         """One iteration of `while not done`."""

@@ -7,9 +7,9 @@ parts of a vector that have its elements along their first axes (vectors.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -290,6 +290,7 @@ Operand: TypeAlias = (
     Static | Vector | Context | Noise | Tree | Path | OnDevice | Shared | frozenset[int] | Sequence["Operand"] | None
 )
 """Any value of a step."""
+X = TypeVar("X")
 TENSORS = (Tensor, Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path, OnDevice)
 
 
@@ -298,3 +299,41 @@ def is_static(value: object) -> TypeIs[Static]:
     if isinstance(value, list | tuple):
         return all(is_static(v) for v in value)
     return not isinstance(value, TENSORS)
+
+
+def flattened(value: object, tensors: list[Tensor]) -> tuple[Hashable, ...]:
+    """What a value is but for its tensors, which are appended; two values with equal results have the same structure.
+    Tensors of any shape."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return ("tensor", tuple(value.shape), value.dtype)
+    if isinstance(value, np.ndarray):
+        return ("array", value.shape, value.dtype.str, value.tobytes())
+    if isinstance(value, Spans):
+        tensors.append(value.live)
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *[flattened(v, tensors) for v in value])
+    if isinstance(value, dict):
+        return ("dict", *[(k, flattened(v, tensors)) for k, v in value.items()])
+    if is_dataclass(value) and not isinstance(value, type):
+        return (type(value), *[flattened(getattr(value, f.name), tensors) for f in fields(value)])
+    if isinstance(value, int | float | str | bool | bytes | frozenset) or value is None:
+        return (type(value).__name__, value)
+    return ("object", id(value))
+
+
+def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
+    """The same value with other tensors of the same shapes, taken from an iterator in the order of `flattened`."""
+    if isinstance(value, Tensor):
+        return cast(X, next(tensors))
+    if isinstance(value, Spans):
+        live, spans = next(tensors), Spans(rebuilt(v, tensors) for v in value)
+        spans.live = live
+        return cast(X, spans)
+    if isinstance(value, list | tuple):
+        return type(value)(rebuilt(v, tensors) for v in value)
+    if isinstance(value, dict):
+        return cast(X, {k: rebuilt(v, tensors) for k, v in value.items()})
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: rebuilt(getattr(value, f.name), tensors) for f in fields(value)})
+    return value

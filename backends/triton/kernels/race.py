@@ -9,12 +9,13 @@ where two are as near as the probabilities are rounded: once in some millions of
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from decgraph.backends.triton import noise
+from decgraph.backends.torch import noise
 from decgraph.backends.triton.kernels.shared import about, by_lane, counters, power
 
 LARGEST = tl.constexpr(1.7976931348623157e308)
@@ -115,10 +116,16 @@ def draw(rows: Tensor, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tenso
     rows: weights [..., V], which need not sum to one. c0, c1, c2, k0, k1: the words of the rows' noise keys (noise.words),
     int64 that expand to [...]. The race is run in float64, as the language says.
     """
-    u = noise.uniforms([w.expand(rows.shape[:-1]) for w in (c0, c1, c2, k0, k1)], rows.shape[-1])
-    quotient = (-torch.log(u) / rows).clamp(max=torch.finfo(torch.float64).max)
-    token = torch.where(rows > 0, -quotient, -torch.inf).argmax(-1)
-    return torch.where((rows > 0).any(-1), token, -1)
+    words = torch.stack([w.expand(rows.shape[:-1]).flatten() for w in (c0, c1, c2, k0, k1)], -1).numpy().astype(np.uint64)
+    flat, out = rows.reshape(-1, rows.shape[-1]).numpy(), np.full(len(words), -1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for r, (q, key) in enumerate(zip(flat, words, strict=True)):
+            seed = int(key[3]) + (int(key[4]) << 32)
+            time = noise.arrivals(key[None, :3], seed, len(q))[0]  # half of what torch's int64 takes
+            time = np.where(q > 0, np.minimum(time / q, LARGEST.value), np.inf)
+            best = int(time.argmin()) if len(q) else 0
+            out[r] = best if len(q) and time[best] < np.inf else -1
+    return torch.from_numpy(out).reshape(rows.shape[:-1])
 
 
 @draw.register_fake

@@ -36,9 +36,7 @@ OPEN = {
 def model() -> LlamaForCausalLM:
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = LlamaConfig(
-        vocab_size=VOCAB, num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, **sizes
-    )
+    config = LlamaConfig(vocab_size=VOCAB, num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, **sizes)
     return LlamaForCausalLM(config).eval()
 
 
@@ -78,8 +76,8 @@ RAW = ("bregman_topk", "mirostat", "frustratingly_simple", "momentum", "repetiti
 
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_tokens_are_those_of_a_run(name: str, model: LlamaForCausalLM) -> None:
-    """A batch that comes and goes, in any order, whose lanes and rows have nothing to do with each other; a fifth of the draws is
-    thrown away, as those of a part of a prompt."""
+    """A batch that comes and goes, in any order, whose lanes and rows have nothing to do with each other; a fifth of the draws
+    is thrown away, as those of a part of a prompt."""
     rng = random.Random(3)
     rows = Rows(carried(decgraph.load(name).module), lanes=14, capacity=200, vocab=VOCAB, open=tuple(OPEN[name]))
     requests = asked(name, rng, 14)

@@ -508,3 +508,49 @@ def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> 
     free = Request((1, 2, 3), max_tokens=6)  # its lane is the one that was given up
     got, want = steps.run(free, keep_events=False), reference.run(free)
     assert (got.mode, got.tokens, want.error) == ("graph mode", want.tokens, None)
+
+
+BEFORE = """algorithm before(target: causal):
+    start = ctx.length
+    first = ctx.token
+    begin = prompt
+    while not done:
+        p = target(ctx)
+        if (ctx.length - start) % 2 == 0:
+            x ~ p
+            commit x
+        else:
+            commit first if len(begin) % 2 == 0 else argmax(p)
+"""
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["eager", "recorded"])
+@pytest.mark.parametrize("evicted", [False, True], ids=["stays", "evicted"])
+def test_what_is_computed_before_the_loop_is_a_lane_s_own(
+    monkeypatch: pytest.MonkeyPatch, recorded: bool, evicted: bool
+) -> None:
+    """Also when another request joins, where steps are recorded, and when the request goes on in another lane."""
+    if recorded:
+        made_with(monkeypatch, lambda made: setattr(made, "records", not made.hosted))
+    algorithm = parse(BEFORE)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    asked = [Request(tuple(range(1, 3 + i)), max_tokens=4 + 5 * (i % 3), seed=i, request_id=i) for i in range(5)]
+    want = [reference.run(r).tokens for r in asked]
+    if not evicted:
+        got = steps.generate(asked, batch=2)
+        assert [(g.tokens, g.mode) for g in got] == [(w, "graph mode") for w in want]
+        return
+    results: dict[int, Any] = {}
+    began = [steps.begin(r) for r in asked]
+    flight = machine("triton").schedule(  # type: ignore[attr-defined]
+        lambda n, _, problem: results.update({n: steps.ended(began[n], problem)}), width=2
+    )
+    for number, run in enumerate(began):
+        flight.join(number, run.machine)
+    rounds = 0
+    while flight.advance():
+        rounds += 1
+        jobs = [j for p in flight.steps.running for j in p.jobs if j is not None and j.begun]
+        flight.steps._evict(jobs[:1] if rounds % 3 == 0 else [])
+    assert [results[n].tokens for n in range(len(asked))] == want
