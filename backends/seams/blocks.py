@@ -68,10 +68,11 @@ class Parts(list[Part]):
         for n, part in enumerate(self):
             if part.kind in ("ops", "call"):
                 others = set[Value]().union(*reads[:n], *reads[n + 1 :])
-                for op, v in ((op, v) for op in part.ops for v in op.results if v in others):
-                    if v.type.elem in ("dist", "memory", "tree", "path"):
-                        raise NotSteppable(f"a {v.type.elem} is read behind another call of the model than it comes from", op)
-                    part.saved.append(v)
+                part.saved.extend(v for o in part.ops for v in o.results if v in others)
+                for o in part.ops:
+                    if any(v in others and v.type.elem in ("dist", "memory", "tree", "path") for v in o.results):
+                        kind = o.result.type.elem
+                        raise NotSteppable(f"a {kind} is read behind another call of the model than it comes from", o)
         made = [p.ops[0].results for p in self if p.kind in ("leave", "end")]
         made += [p.ops[0].regions[-1].args for p in self if p.kind == "start"]
         self.lasting = list(dict.fromkeys(v for values in (*(p.saved for p in self), *made) for v in values))
@@ -390,7 +391,10 @@ class Blocks:
             raise NotSteppable(f"the model is called at something else than a canvas: {WHOLE}", op)
         with s.within(here):
             s.put(canvas.cells, canvas.base, canvas.size)
-            s.flag(canvas.base + canvas.size != s.first + self.block)
+            other = canvas.base + canvas.size != s.first + self.block
+            if s.logits is None and s.reads((other & here).any()):
+                raise NotSteppable(f"the model is called at a canvas that is not the rest of the block: {WHOLE}", op)
+            s.flag(other)
         if not self.parts.edits:
             s.at.copy_(torch.where(here & (s.cells != self.mask).all(1), len(self.parts), s.at))
 
