@@ -41,6 +41,13 @@ SIZES: Final = ("length", "block", "steps")
 FEATURES: Final = frozenset({*PLAIN, "top_k", "top_p", "min_p"})
 """What requests may set: features of backends/triton/shaping.py that do not read the text."""
 WHOLE: Final = "the engine computes whole blocks, and keeps what it computed of the text"
+MEMORY: Final = f"the model is called on a memory of the program's own: {WHOLE}"
+OUTLIVES: Final = {
+    "memory": MEMORY,
+    "dist": "a distribution is read behind another call of the model: between two calls, tokens and numbers are kept",
+    "tree": "a tree of canvases, each of which is a call of its own",
+}
+"""Values that a call cannot leave for another."""
 NO_TEXT: Final = "it reads the text, of which the engine hands over one block"
 
 
@@ -70,9 +77,9 @@ class Parts(list[Part]):
                 others = set[Value]().union(*reads[:n], *reads[n + 1 :])
                 part.saved.extend(v for o in part.ops for v in o.results if v in others)
                 for o in part.ops:
-                    if any(v in others and v.type.elem in ("dist", "memory", "tree", "path") for v in o.results):
-                        kind = o.result.type.elem
-                        raise NotSteppable(f"a {kind} is read behind another call of the model than it comes from", o)
+                    for kind, why in OUTLIVES.items():
+                        if any(v in others and v.type.elem == kind for v in o.results):
+                            raise NotSteppable(why, o)
         made = [p.ops[0].results for p in self if p.kind in ("leave", "end")]
         made += [p.ops[0].regions[-1].args for p in self if p.kind == "start"]
         self.lasting = list(dict.fromkeys(v for values in (*(p.saved for p in self), *made) for v in values))
@@ -135,7 +142,7 @@ class BlockSlots(CanvasCache):
     def call(self, canvas: Canvas, at: Operand, memory: CanvasMemory | None) -> Call:
         """The engine's forward at the block as it is now."""
         if memory is not None:
-            raise NotSteppable(f"the model is called on a memory of the program's own: {WHOLE}", self.s.place)
+            raise NotSteppable(MEMORY, self.s.place)
         s = cast(BlockSeam, self.s)
         assert s.logits is not None
         return Call(s.logits, None, s.done, s.done)

@@ -31,12 +31,12 @@ PROGRAMS = (
 """Programs that can wait for an engine at every call."""
 REFUSED = {
     "codebook_delay": "is not the rest of the block",
-    "dllm_self_speculative": "a tree is read behind another call",
+    "dllm_self_speculative": "a tree of canvases",
     "fast_dllm": "on a memory of the program's own",
     "joint_threshold_indel": "vectors of different lengths",
     "learn2pd": "`extern`",
-    "llada_guided": "behind another call",
-    "sdar": "it reads the text",
+    "llada_guided": "a distribution is read behind another call",
+    "sdar": "on a memory",
     "soft_value": "no request can wait",
 }
 """Programs that cannot, and why; each reason has its line."""
