@@ -48,9 +48,20 @@ def check(name: str, model: Any, requests: list[dict[str, Any]], found: dict[str
         assert found[str(n)].generated_tokens == list(run.tokens)
 
 
+DIFFERS = pytest.mark.xfail(strict=True, reason="from its second token on other tokens than decgraph.run's; not yet explained")
+PROGRAMS = ("autoregressive", "bregman_topk", "dynamic_temperature", "frustratingly_simple", "momentum",
+            "repetition_aware", "top_n_sigma", "windowed_penalties", "xtc")  # fmt: skip
+
+
+@pytest.mark.quick("mirostat")
 @pytest.mark.parametrize(
     "name, open",
-    [("mirostat", ("tau",)), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("typical", ("mass",)), ("xtc", ())))],
+    [
+        ("mirostat", ("tau",)),
+        ("typical", ("mass",)),
+        *((name, ()) for name in PROGRAMS),
+        pytest.param("mirostat_v1", (), marks=DIFFERS),
+    ],
 )
 def test_tokens_are_those_of_a_run(name: str, open: tuple[str, ...]) -> None:
     """Three at a time of six requests, with parameters of their own; prompts are computed in parts."""
