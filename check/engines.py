@@ -68,7 +68,7 @@ class InEngine:
             yield "inside", f"{VERSIONS[self.engine]}: no interface takes it"
         if not any(t.way.core for t in self.through):
             for name, ((why, line), *_) in self.refused.items():
-                yield "", f"no {name}: {f'line {line}: ' if line else ''}{why}"
+                yield "", f"not as {name}: {f'line {line}: ' if line else ''}{why}"
         for found in (*(found for t in self.through for found in t.claims), *self.claims):
             yield found.verdict, f"{found.claim}: {found.why}"
         for fact in dict.fromkeys(fact for t in self.through for fact in t.broken_by):

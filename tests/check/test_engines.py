@@ -167,8 +167,8 @@ GOLDEN = """inside    vLLM 0.32.0, as a drafter of vLLM's own (checked, not expo
           verification: the engine's rejection sampler, which takes for the distribution of a draft what its logits state
           noise: the engine's
           settings: the engine's; runner V1 refuses min_p and logit_bias beside speculation
-          no vllm logits processor: ...
-          no vllm drafter: ...
+          not as vllm logits processor: ...
+          not as vllm drafter: ...
 lost      refines autoregressive(target) in distribution: its drafts are not drawn from what they state; without stated \
 distributions (one token for each draft) it would be in distribution
 refuted   every draft is drawn from what it states: no derivation: line 11: drafts whose distributions are not known to be \
@@ -193,7 +193,7 @@ def test_the_command(capsys: Capture) -> None:
     assert main(["check", str(FOLDER / "no_temperature.dec"), "--models", "2", "--engine", "vllm"]) == 1
     out = capsys.readouterr().out
     out = out[out.index("inside ") :]
-    assert re.sub(r"^( +no vllm [a-z ]+: ).*", r"\1...", out, flags=re.M) == GOLDEN
+    assert re.sub(r"^( +not as vllm [a-z ]+: ).*", r"\1...", out, flags=re.M) == GOLDEN
 
 
 def test_the_command_in_json(capsys: Capture) -> None:
