@@ -72,8 +72,13 @@ def test_a_program_that_draws_keeps_what_it_claims(engine: str) -> None:
 def test_an_engine_that_verifies_has_other_noise() -> None:
     (found,) = left("prompt_lookup", way("vllm drafter")).values()
     assert found.verdict == "weaker" and found.why.startswith("in distribution: ")
-    (found,) = left("prompt_lookup", way("sglang drafter")).values()
+    (found,) = left("speculative", way("sglang drafter")).values()
     assert found.verdict == "kept"
+
+
+def test_a_first_token_comes_with_the_prompt() -> None:
+    (found,) = left("prompt_lookup", way("sglang drafter")).values()
+    assert found.verdict == "weaker" and found.why.startswith("in tokens from the second on")
 
 
 def test_what_is_about_its_own_verification_is_lost_where_the_engine_verifies() -> None:
