@@ -157,8 +157,8 @@ WAYS: Final = (
         "trees",
         "the program's rule, in the place of eagle_sample, on the engine's logits at the nodes",
         "the program's, but for the first token, which comes with the prompt and is the engine's draw",
-        "biases and grammar masks are in the logits; temperature, truncations and penalties are the program's, at each node for "
-        "its own path; min_new_tokens and thresholds of the engine's verification are not read",
+        "biases and grammar masks are in the logits; temperature, truncations and penalties are the program's, at each node "
+        "for its own path; min_new_tokens and thresholds of the engine's verification are not read",
         (SGLANG_FLOATS,),
         first=False,
     ),
