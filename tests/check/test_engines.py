@@ -217,10 +217,13 @@ def test_trees_are_no_drafts_of_vllm() -> None:
     assert [found.verdict for found in there.claims] == ["not run"]
 
 
-def test_what_an_interface_takes_is_tried() -> None:
-    there = inside(find("top_n_sigma")[0], "vllm")
-    assert [t.way.name for t in there.through] == ["vllm logits processor"]
-    assert set(there.refused) == {"vllm drafter"}
+@pytest.mark.parametrize(
+    ("name", "engine", "taken"), [("top_n_sigma", "vllm", "vllm logits processor"), ("eb_sampler", "sglang", "sglang dllm")]
+)
+def test_what_an_interface_takes_is_tried(name: str, engine: str, taken: str) -> None:
+    there = inside(find(name)[0], engine)
+    assert [t.way.name for t in there.through] == [taken]
+    assert set(there.refused) == {w.name for w in WAYS if w.engine == engine} - {taken}
 
 
 @pytest.mark.parametrize("words", [["speculative", "--engine", "llama.cpp"], ["speculative", "jacobi", "--engine", "vllm"]])
