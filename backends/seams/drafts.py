@@ -185,19 +185,23 @@ class Drafts:
         """Tokens int[n, k] that may follow texts int[n, T], and bool[n, k], which of them are there.
 
         lengths: int64[n]; a row of length 0, or whose text fills the buffer, gets none. width: columns that are looked at, by
-        default all; prompts: int64[n], the lengths of the prompts; most: k at most. Raises NotSteppable for drafts that are no chain of
-        the texts' tokens alone, DecError where `prompts` are needed."""
+        default all; prompts: int64[n], the lengths of the prompts; most: k at most. Raises NotSteppable for drafts that are no
+        chain of the texts' tokens alone, DecError where `prompts` are needed."""
         n, width = len(lengths), min(int(texts.shape[1]), (width or int(texts.shape[1])) + 1)
         if prompts is None and self.reads_prompt:
             raise DecError(f"{self.module.main} reads where a prompt ends", hint="hand over the lengths of the prompts")
         s = self._step(n)
+        assert s.loop is not None
+        calls = [op for r in s.loop.regions for op in r.walk() if op.opcode.startswith("model.e")]
+        if len(calls) > 1:
+            raise NotSteppable("it calls the target once more: the engine calls it to verify", calls[-1])
         if any(isinstance(v, Tensor | Vec) for v in (*s.states.values(), *s.carried)):
             raise NotSteppable("it remembers more than the text, such as how earlier drafts were verified")
         s.tokens, s.frame = texts[:n, :width], replace(s.frame, capacity=width - 1)
-        s.length.copy_(lengths)
+        s.done.copy_((lengths == 0) | (lengths >= width))
+        s.length.copy_(torch.where(s.done, 0, lengths))
         s.base.copy_(lengths if prompts is None else prompts)
         s.limit.fill_(NO_LIMIT)
-        s.done.copy_((s.length == 0) | (s.length >= width))
         s.lost.fill_(False)
         iteration = s.iteration_of()
         tree = next(iteration)
