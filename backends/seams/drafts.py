@@ -86,6 +86,8 @@ class Drafting(Seam):
     lead = 0
     asks = False
     """Whether the engine would be asked next."""
+    sparing = True
+    """Whether nodes are left out that no lane has, where that is known (on a CPU)."""
 
     def iteration_of(self) -> Generator[Tree | None, None, None]:
         """An iteration of the program's loop."""
@@ -134,20 +136,20 @@ class Drafting(Seam):
 
     def idle(self, lanes: Tensor) -> bool:
         """Whether no lane is here; before the engine is asked once more, that is read."""
-        return super().idle(lanes) or self.asks and not bool((lanes & self.active()).any())
+        return self.sparing and super().idle(lanes) or self.asks and not bool((lanes & self.active()).any())
 
 
 class Drafts:
     """One program. program: its module, or the text of one; rows: how many requests there are at once; capacity: tokens of a
-    text in a lane (of `enter`). Raises NotSteppable for a program that has no such step, DecError for wrong values of
-    parameters."""
+    text in a lane (of `enter`); sparing: as `Drafting` has it. Raises NotSteppable for a program that has no such step, DecError
+    for wrong values of parameters."""
 
     def __init__(
         self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, rows: int, vocab: int,
-        device: torch.device | str = "cpu", capacity: int = 64,
+        device: torch.device | str = "cpu", capacity: int = 64, sparing: bool = True,
     ) -> None:  # fmt: skip
         self.module, self.params, self.rows, self.vocab = read(program), dict(params or {}), rows, vocab
-        self.device, self.capacity = torch.device(device), capacity
+        self.device, self.capacity, self.sparing = torch.device(device), capacity, sparing
         self.sizes: dict[int, Drafting] = {}
         self.lanes: Lanes[Drafting] | None = None
         self.now: tuple[int, ...] = ()
@@ -155,9 +157,11 @@ class Drafts:
         self._step(1)
 
     def _made(self, rows: int, features: frozenset[str] = PLAIN, capacity: int = 1) -> Drafting:
-        return Drafting(
+        made = Drafting(
             self.module, self.params, vocab=self.vocab, lanes=rows, capacity=capacity, device=self.device, features=features
         )
+        made.sparing = self.sparing
+        return made
 
     def _step(self, rows: int) -> Drafting:
         """The step over so many rows of an engine's buffer."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from decgraph.backends.seams.blocks import Blocks
 from decgraph.backends.seams.drafts import Asked, Committed, Drafts
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.triton.support import NotSteppable
@@ -113,8 +114,32 @@ def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
                 raise NotSteppable("a step of it does not commit one token")
 
     steps()
-    numbers = [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
-    return Trial(open=tuple(name for name in numbers if _works(steps, name)))
+    return Trial(open=tuple(name for name in _numbers(module) if _works(steps, name)))
+
+
+def _blocks(module: Module, params: Mapping[str, Any]) -> Trial:
+    """Decisions at the positions of a block, from forward to forward."""
+    size, mask, random = 8, VOCAB - 1, torch.Generator().manual_seed(0)
+
+    def steps(*names: str) -> None:
+        blocks = Blocks(module, params, block=size, vocab=VOCAB, mask=mask, open=names)
+        cells = torch.full((2, size), mask)
+        cells[1, :3] = 5
+        at, cells = blocks.enter(torch.tensor([2 * size, size]), cells, [{"seed": 1}, {"seed": 2, "temperature": 0}])
+        for _ in range(3 * size):
+            cells, over, failed = blocks.step(at, cells, torch.randn(2, size, VOCAB, generator=random) * 2)
+            if bool(failed.any()):
+                raise NotSteppable("a step of it at a block has an error")
+            if bool(over.all()):
+                break
+
+    steps()
+    return Trial(open=tuple(name for name in _numbers(module) if _works(steps, name)))
+
+
+def _numbers(module: Module) -> list[str]:
+    """Parameters that are numbers and steer no shapes."""
+    return [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
 
 
 def _works(run: Callable[[str], object], name: str) -> bool:
@@ -137,17 +162,16 @@ def _drafts(module: Module, params: Mapping[str, Any]) -> Trial:
 
 
 def _trees(module: Module, params: Mapping[str, Any]) -> Trial:
-    """Trees of drafts, or chains, that the program verifies by the engine's logits."""
-
-    capacity = 8 * CAPACITY
-    drafts, most, random = Drafts(module, params, rows=len(PROMPTS), vocab=VOCAB, capacity=capacity), 0, torch.Generator()
+    """Trees of drafts, or chains, that the program verifies by the engine's logits, here by those of pairs of tokens."""
+    capacity, most = 8 * CAPACITY, 0
+    table = torch.randn((VOCAB, VOCAB), generator=torch.Generator().manual_seed(0)) * 3
+    drafts = Drafts(module, params, rows=len(PROMPTS), vocab=VOCAB, capacity=capacity, sparing=False)
     for lane, prompt in enumerate(PROMPTS):
         drafts.enter(lane, prompt, settings={"seed": lane})
     for _ in range(4):
         x: Asked | Committed = drafts.propose(range(len(PROMPTS)))
         while isinstance(x, Asked):
-            size = tuple(x.tokens.shape)
-            most, x = max(most, size[1]), drafts.finish(torch.randn((*size, VOCAB), generator=random) * 2)
+            most, x = max(most, x.tokens.shape[1]), drafts.finish(table[x.tokens])
         if bool(drafts.failed().any()) or int(x.counts.min()) < 1:
             raise NotSteppable("a step of it commits nothing, or meets an error")
     if most == 1:
@@ -159,4 +183,6 @@ def _trees(module: Module, params: Mapping[str, Any]) -> Trial:
 
 SOME = 8
 """Tokens of a draft for a program that sets no number of them."""
-CORES: Final[dict[str, Callable[[Module, Mapping[str, Any]], Trial]]] = {"rows": _rows, "drafts": _drafts, "trees": _trees}
+CORES: Final[dict[str, Callable[[Module, Mapping[str, Any]], Trial]]] = {
+    "rows": _rows, "drafts": _drafts, "trees": _trees, "blocks": _blocks,
+}  # fmt: skip
