@@ -141,8 +141,8 @@ class Drafting(Seam):
 
 class Drafts:
     """One program. program: its module, or the text of one; rows: how many requests there are at once; capacity: tokens of a
-    text in a lane (of `enter`); sparing: as `Drafting` has it. Raises NotSteppable for a program that has no such step, DecError
-    for wrong values of parameters."""
+    text in a lane (of `enter`); sparing: as `Drafting` has it. Raises NotSteppable for a program that has no such step,
+    DecError for wrong values of parameters."""
 
     def __init__(
         self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, rows: int, vocab: int,
