@@ -22,3 +22,11 @@ SGLANG_REGISTER = {"supports_overlap": False, "validate_server_args": None, "spe
 SGLANG_SPEC_ARGUMENTS = ("name", "factory", "supports_overlap", "validate_server_args")
 SGLANG_WORKER_ARGUMENTS = ("server_args", "gpu_id", "nccl_port", "target_worker")
 SGLANG_METHODS = {"_prepare_draft_tokens": ("self", "batch"), "_update_ngram_corpus": ("self", "batch")}
+SGLANG_TREES = {
+    "alloc_memory_pool": ("self", "kwargs"),
+    "_prepare_draft_tokens": ("self", "batch"),
+    "_prepare_for_speculative_decoding": ("self", "batch"),
+    "_update_ngram_corpus": ("self", "batch"),
+}
+SGLANG_SAMPLE = ("verify_input", "batch", "logits_output", "grammar_mask")
+"""The positional arguments of the verification that the n-gram worker hands over; more follow by keyword."""
