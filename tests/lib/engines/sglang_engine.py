@@ -214,9 +214,9 @@ class DllmEngine:
 
 
 class LogitsEngine:
-    """An engine with a custom logit processor. row: logits [V] after a text. Prompts are computed in parts of up to `part` tokens,
-    each of which is drawn after; with `overlap` outputs are known a step late, and a request that is retracted loses the token
-    of the step that runs."""
+    """An engine with a custom logit processor. row: logits [V] after a text. Prompts are computed in parts of up to `part`
+    tokens, each of which is drawn after; with `overlap` outputs are known a step late, and a request that is retracted loses
+    the token of the step that runs."""
 
     def __init__(self, make: Callable[[], Any], row: Callable[[list[int]], Tensor], *, overlap: bool, part: int = 3) -> None:
         self.make, self.row, self.overlap, self.part = make, row, overlap, part
