@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Targets make .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check proof slow nightly oldest gpu costs golden site vsix clean
+.PHONY: help setup demo test lint types check proof slow nightly vllm oldest gpu costs golden site vsix clean
 
 BIN := .venv/bin
 # Hundreds of tests start a process: where compiled files are not kept, each compiles decgraph anew, seconds of it.
@@ -101,6 +101,10 @@ slow: $(READY)  ## the rest of what CI runs
 nightly: $(READY)  ## the tests that CI has no time for
 	@echo "nightly: pytest -m nightly"
 	@DECGRAPH_EVERY_EXAMPLE=1 $(BIN)/python -m pytest -m nightly --timeout 7200 -o faulthandler_timeout=9000 $(PYTEST_ARGS)
+
+# Not in CI: 1.5 GB. What `make nightly` tests inside vLLM is skipped without it.
+vllm: $(READY)  ## vLLM for CPUs in .venv-vllm, inside which `make nightly` runs exported programs
+	@.ci/vllm
 
 # Not in CI: torch of that age comes with CUDA, gigabytes. Run it after a change of a lower bound in pyproject.toml.
 oldest:  ## the fast tests with the oldest versions that pyproject.toml allows, in .venv-oldest

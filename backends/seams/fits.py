@@ -14,7 +14,6 @@ import torch
 
 from decgraph.backends.seams.blocks import Blocks
 from decgraph.backends.seams.rows import Rows
-from decgraph.backends.seams.seam import carried
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Module, Op
 from decgraph.runtime.session import check_params
@@ -101,10 +100,10 @@ def _initial(ops: Any, op: Op) -> bool:
 
 def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
     """Draws of one token from one row of logits."""
-    program, random = carried(module), torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(0)
 
     def steps(*names: str) -> None:
-        rows = Rows(program, params, lanes=LANES, capacity=CAPACITY, vocab=VOCAB, open=names)
+        rows = Rows(module, params, lanes=LANES, capacity=CAPACITY, vocab=VOCAB, open=names)
         for lane, prompt in enumerate(PROMPTS):
             rows.enter(lane, prompt, settings={"seed": lane})
         at = torch.arange(len(PROMPTS))

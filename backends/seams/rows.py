@@ -12,31 +12,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.backends.seams.seam import Lanes, Seam
+from decgraph.backends.seams.seam import Lanes, Seam, read
 from decgraph.backends.triton.replay import Replayed
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
-from decgraph.ir.text import parse_module
+from decgraph.ir.values import Module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import check_params
 
 
 class Rows:
-    """One program for requests that come and go. lanes: how many it may hold at once, preempted ones among them; capacity:
-    tokens of a text; vocab: columns of logits; open: parameters that a request may set for itself. Raises NotSteppable for a
-    program that does not draw one token from one row of logits, DecError for wrong values of parameters."""
+    """One program for requests that come and go. program: its module, or the text of one; lanes: how many requests there may be
+    at once, preempted ones among them; capacity: tokens of a text; vocab: columns of logits; open: parameters that a request
+    may set for itself. Raises NotSteppable for a program that does not draw one token from one row of logits, DecError for
+    wrong values of parameters."""
 
     def __init__(
-        self, program: str, params: Mapping[str, ParamValue] | None = None, *, lanes: int, capacity: int, vocab: int,
+        self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, lanes: int, capacity: int, vocab: int,
         device: torch.device | str = "cpu", open: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.module, self.params, self.open = parse_module(program), dict(params or {}), tuple(open)
+        self.module, self.params, self.open = read(program), dict(params or {}), tuple(open)
         self.capacity, self.vocab, self.device = capacity, vocab, torch.device(device)
         self.lanes = Lanes(lanes, self._seam)
         if self.lanes.table.loop is None:
             raise NotSteppable("it has no loop `while not done`")
+        self.loop = self.lanes.table.loop
         self.unread = unread(self.module.entry)
+        self.records = self.device.type == "cuda"
+        """Whether a step is recorded, once it has run."""
         self.recorded: dict[Seam, Replayed] = {}
 
     def _seam(self, lanes: int, features: frozenset[str]) -> Seam:
@@ -48,8 +53,7 @@ class Rows:
     @property
     def stateless(self) -> bool:
         """Whether a request can go on from its text alone, so that none has to be found again."""
-        s = self.lanes.table
-        return not s.states and all(not isinstance(v, Tensor) for v in s.carried)
+        return not self.loop.operands and all(state.type.elem == "index" for state in self.module.entry.states)
 
     def check(self, settings: Mapping[str, Any], params: Mapping[str, float] | None = None) -> None:
         """Raises DecError for settings that the program does not read, and for values that its parameters do not take."""
@@ -57,6 +61,7 @@ class Rows:
             if name not in self.open:
                 known = f"a request may set {', '.join(self.open)}" if self.open else "a request may set none"
                 raise DecError(f"{self.module.main} has no parameter `{name}` of a request's own", hint=known)
+        check_params(self.module.entry, {**self.params, **(params or {})})
         refuse_unread(self.module.entry, Request(prompt=(0,), max_tokens=1, **settings), self.unread)
 
     def enter(
@@ -88,10 +93,10 @@ class Rows:
         return self.lanes.store(at, s, 1)[:, 0]
 
     def _run(self, s: Seam) -> None:
-        """One step: on a CUDA device recorded, once it has run."""
+        """One step."""
         if s in self.recorded:
             self.recorded[s]()
-        elif self.device.type == "cuda" and s.counts.calls:
+        elif self.records and s.counts.calls:
             self.recorded[s] = Replayed(s.body, s, self.device)
         else:
             s.body()

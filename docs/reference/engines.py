@@ -23,8 +23,8 @@ HEAD = """# Programs inside engines
 *Made by `python docs/reference/engines.py`, by a trial step of each program of stdlib/ at each interface; change
 `backends/seams/`, not this page.*
 
-`decgraph export vllm NAME` and `decgraph export sglang NAME` write a file for the engine ([how to run it](../engines.md)). A program
-that is in no list below is run by `decgraph serve`, and the reason is beside it.
+`decgraph export vllm NAME` and `decgraph export sglang NAME` write a file for the engine ([how to run it](../engines.md)). A
+program that fits no interface is run by `decgraph serve`; the last table says why.
 """
 
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from lib.devices.without_sync import nothing_read
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import decgraph
+from decgraph import DecError
+from decgraph.backends.seams.fits import trial
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.seams.seam import carried
 
@@ -74,12 +77,14 @@ def asked(name: str, rng: random.Random, count: int) -> list[Asked]:
 RAW = ("bregman_topk", "mirostat", "frustratingly_simple", "momentum", "repetition_aware")
 
 
+@pytest.mark.parametrize("records", [False, True], ids=["eager", "recorded"])
 @pytest.mark.parametrize("name", sorted(OPEN))
-def test_tokens_are_those_of_a_run(name: str, model: LlamaForCausalLM) -> None:
+def test_tokens_are_those_of_a_run(name: str, records: bool, model: LlamaForCausalLM) -> None:
     """A batch that comes and goes, in any order, whose lanes and rows have nothing to do with each other; a fifth of the draws
-    is thrown away, as those of a part of a prompt."""
+    is thrown away, as those of a part of a prompt. Also where steps are recorded, as on a device."""
     rng = random.Random(3)
     rows = Rows(carried(decgraph.load(name).module), lanes=14, capacity=200, vocab=VOCAB, open=tuple(OPEN[name]))
+    rows.records = records
     requests = asked(name, rng, 14)
     wait, live, free = list(requests), dict[int, Asked](), list(range(14))
     thrown = 0
@@ -108,3 +113,50 @@ def test_tokens_are_those_of_a_run(name: str, model: LlamaForCausalLM) -> None:
             name, models={"target": model}, prompt=r.prompt, max_tokens=r.length, eos=(), params=r.params, **r.fields
         )
         assert r.output == list(run.tokens)
+
+
+@pytest.mark.parametrize("name", sorted(OPEN))
+def test_nothing_is_read_back(name: str) -> None:
+    """So a step does not wait for the device, and can be recorded."""
+    rows = Rows(carried(decgraph.load(name).module), lanes=4, capacity=64, vocab=VOCAB, open=tuple(OPEN[name]))
+    at, logits = torch.tensor([1, 0, 3]), torch.randn(3, VOCAB)
+    for lane in range(4):
+        rows.enter(lane, [3, 4, 5], settings={"seed": lane})
+    rows.step(at, logits)
+    for step in rows.lanes.steps.values():
+        step.recording = True
+    with nothing_read():
+        rows.step(at, logits, torch.zeros(4, dtype=torch.bool))
+
+
+def refused(rows: Rows, word: str, *given: dict[str, Any]) -> None:
+    with pytest.raises(DecError, match=word):
+        rows.check(*given)
+
+
+def test_a_request_is_checked_by_the_program_s_own_rules() -> None:
+    rows = Rows(carried(decgraph.load("mirostat").module), lanes=2, capacity=8, vocab=VOCAB, open=("tau",))
+    refused(rows, "top_k would change nothing", {"top_k": 5})
+    refused(rows, "no parameter `eta` of a request's own", {}, {"eta": 0.1})
+    refused(rows, "must be in 0..20", {}, {"tau": 99.0})
+    with pytest.raises(DecError, match="has states, which are not in the text"):
+        rows.enter(0, [1, 2], [3])
+    rows.check({"temperature": 1}, {"tau": 3.0})
+
+
+def test_a_lane_without_a_token_to_draw_has_failed() -> None:
+    rows = Rows(carried(decgraph.load("autoregressive").module), lanes=2, capacity=8, vocab=VOCAB)
+    for lane in range(2):
+        rows.enter(lane, [1])
+    logits = torch.randn(2, VOCAB)
+    logits[1] = -torch.inf
+    rows.step(torch.tensor([0, 1]), logits)
+    assert rows.failed(torch.tensor([0, 1])).tolist() == [False, True]
+
+
+def test_two_commits_or_calls_in_a_step_are_refused_with_their_line() -> None:
+    text = decgraph.load("autoregressive").text
+    twice = text.rstrip() + "\n        y ~ target(ctx)\n        commit y\n"
+    (found,) = trial(decgraph.parse(twice).module, {}, "rows").misfits
+    assert "called again after a commit" in found.why
+    assert found.line == 1 + next(n for n, line in enumerate(twice.splitlines()) if "y ~" in line)
