@@ -2,7 +2,8 @@
 
 vLLM 0.33.0: `vllm/v1/spec_decode/custom_class_proposer.py` and its call in `gpu_model_runner.py`; for model runner V2
 `vllm/v1/worker/gpu/spec_decode/speculator.py` and its call in `vllm/v1/worker/gpu/model_runner.py`. SGLang 0.5.23:
-`python/sglang/srt/speculative/spec_registry.py` and `ngram_worker.py`.
+`python/sglang/srt/speculative/spec_registry.py` and `ngram_worker.py`; `python/sglang/srt/dllm/algorithm/base.py` and
+`python/sglang/srt/sampling/custom_logit_processor.py`.
 """
 
 from __future__ import annotations
@@ -30,3 +31,12 @@ SGLANG_TREES = {
 }
 SGLANG_SAMPLE = ("verify_input", "batch", "logits_output", "grammar_mask")
 """The positional arguments of the verification that the n-gram worker hands over; more follow by keyword."""
+SGLANG_DLLM_METHODS = {
+    "__init__": ("self", "config"),
+    "init_step_state": ("self", "forward_batch"),
+    "max_steps": ("self", "block_size"),
+    "prepare_inputs": ("self", "model_runner", "forward_batch", "states"),
+    "step": ("self", "forward_batch", "full_logits", "states"),
+    "validate_request": ("req",),
+}
+SGLANG_LOGITS_METHODS = {"__call__": ("self", "logits", "custom_param_list")}
