@@ -218,7 +218,13 @@ def test_trees_are_no_drafts_of_vllm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "engine", "taken"), [("top_n_sigma", "vllm", "vllm logits processor"), ("eb_sampler", "sglang", "sglang dllm")]
+    ("name", "engine", "taken"),
+    [
+        ("top_n_sigma", "vllm", "vllm logits processor"),
+        ("prompt_lookup", "vllm", "vllm drafter"),
+        ("prompt_lookup", "sglang", "sglang drafter"),
+        ("eb_sampler", "sglang", "sglang dllm"),
+    ],
 )
 def test_what_an_interface_takes_is_tried(name: str, engine: str, taken: str) -> None:
     there = inside(find(name)[0], engine)
