@@ -194,8 +194,9 @@ distribution of that draft: total variation 12/85 = 0.1412
 """.replace("\\\n", "")
 
 
+@pytest.mark.slow  # what is refuted is shrunk first
 def test_the_command(capsys: Capture) -> None:
-    assert main(["check", str(FOLDER / "no_temperature.dec"), "--models", "2", "--engine", "vllm"]) == 1
+    assert main(["check", str(FOLDER / "no_temperature.dec"), "--seconds", "1", "--engine", "vllm"]) == 1
     out = capsys.readouterr().out
     out = out[out.index("inside ") :]
     assert re.sub(r"^( +not as vllm [a-z ]+: ).*", r"\1...", out, flags=re.M) == GOLDEN
