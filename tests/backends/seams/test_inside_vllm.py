@@ -221,7 +221,7 @@ def server(folder: Path) -> Iterator[str]:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
     command = [
-        str(VENV / "python"), "-m", "vllm.entrypoints.cli.main", "serve", TARGET, "--dtype", "float32", "--enforce-eager",
+        str(VENV / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model", TARGET, "--dtype", "float32", "--enforce-eager",
         "--max-model-len", "256", "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "target",
         "--logits-processors", "mirostat_vllm:Mirostat", "--generation-config", "vllm",
     ]  # fmt: skip
@@ -247,14 +247,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"extra_body": {"top_k": 5}}, "top_k would change nothing"),
     ({"temperature": 0.5}, "temperature would change nothing"),
     ({"extra_body": {"vllm_xargs": {"tua": 3.0}}}, "may set tau, eta"),
-    ({"extra_body": {"vllm_xargs": {"tau": 21.0}}}, "tau is 21"),
+    ({"extra_body": {"vllm_xargs": {"tau": 21.0}}}, "must be in 0..20"),
 ]
 
 
-def test_refusals_are_http_400(server: str) -> None:
+def test_refusals_are_http_400(server: str, request: pytest.FixtureRequest) -> None:
     asked = requests("mirostat", count=1)[0]
     plain: dict[str, Any] = {"model": "target", "prompt": asked["prompt"], "max_tokens": 8, "temperature": 1}
     client = openai.OpenAI(base_url=server, api_key="none", max_retries=0)
+    request.addfinalizer(client.close)
     answer = client.completions.create(**{**plain, "extra_body": {"vllm_xargs": {"seed": 1000}, "ignore_eos": True}})
     tokens = expected("mirostat", TARGET, {**asked, "settings": {**asked["settings"], "max_tokens": 8}})
     assert answer.choices[0].text == tokenizer().decode(tokens)
