@@ -153,7 +153,8 @@ class Counterexample:
             apart = sum(self.ours.get(k, 0) != self.theirs.get(k, 0) for k in keys)
             rows = min(rows, max(apart, FEW))  # the equal ones follow, and say nothing
             ends = len({len(k[0]) for k in keys}) > 1
-            out.append(f"distribution of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
+            what = "that draft" if self.kind == "draft" else "the first tokens"
+            out.append(f"distribution of {what}: total variation {self.distance} = {float(self.distance):.4f}")
             out.append(f"    {'tokens':<16} {self.names[0]:>{w}}   {self.names[1]:>{w}}")
             for k in keys[:rows]:
                 out.append(_row(_spelled(k, ends), self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0)), w))
@@ -327,18 +328,13 @@ def explain(failure: Failure) -> Counterexample:
     except (TooMany, Unlikely, NotSeparated, DecError):
         again = failure
     points = again.points or most_telling(case, again)
-    r = case.request
-    usual = plain_request(replace(r, temperature=1))
-    said = [f"{k} = {_value(getattr(r, k))}" for k in SHOWN if getattr(r, k) != getattr(usual, k)] + [
-        f"max_tokens = {r.max_tokens}"
-    ]
     decisions = [f"{p.label}: {_answer(p.value, token=p.kind == 'chance')}" for p in points]
     names = (case.function.name, case.claim.spec or "the claim")
     return Counterexample(
         case.claim.text,
         again.kind,
-        r.prompt,
-        ", ".join(said),
+        case.request.prompt,
+        requested(case.request),
         dict(case.params),
         [from_there(m.describe(), place_of(again)) for m in case.models.values() if hasattr(m, "describe")],
         decisions,
@@ -392,10 +388,17 @@ def _answer(v: object, token: bool = True) -> str:
     return f"token {v}" if isinstance(v, int) and token else str(v)
 
 
+def requested(r: Request) -> str:
+    """What a request asks for beside its prompt."""
+    usual = plain_request(replace(r, temperature=1))
+    said = [f"{k} = {_value(getattr(r, k))}" for k in SHOWN if getattr(r, k) != getattr(usual, k)]
+    return ", ".join([*said, f"max_tokens = {r.max_tokens}"])
+
+
 def _value(v: object) -> str:
     if isinstance(v, frozenset):
         return "{" + ", ".join(map(str, sorted(v))) + "}"
     return str(getattr(v, "value", v))
 
 
-__all__ = ["Counterexample", "explain", "smaller"]
+__all__ = ["Counterexample", "explain", "requested", "smaller"]

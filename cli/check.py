@@ -13,6 +13,8 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
+from decgraph.check.engines import ENGINES, InEngine, inside
+from decgraph.check.stated import SECONDS
 from decgraph.cli import certificates, completion, options, output, parsing
 from decgraph.cli.options import option
 from decgraph.runtime import progress
@@ -24,6 +26,7 @@ EACH = 3.0
 """With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes less than three minutes
 on two cores. What is not decided by then is undecided."""
 COLOURS = {"proved": "bold green", "holds": "green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
+COLOURS_INSIDE = {"inside": "bold", "kept": "green", "weaker": "yellow", "lost": "bold red"}
 UNDECIDED = 3
 INTERRUPTED = 130
 
@@ -67,14 +70,17 @@ def command(
         Path | None,
         option("--verify", help="Only check the certificates of a file, with a checker of its own.", metavar="FILE"),
     ] = None,
+    engine: Annotated[
+        str | None, option("--engine", help="Also say what is left of each claim inside an engine.", metavar="vllm|sglang")
+    ] = None,
     html: Annotated[Path | None, option("--html", help="Write the verdicts and counterexamples as a page.")] = None,
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
 
     Proved: a derivation, for every vocabulary, model, context and request. Holds: no counterexample in the worlds that are
     counted; exact, every outcome of every draw is followed, with rational probabilities. After so many --seconds it says what
-    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, or --require asks for more; 3 if it is
-    undecided; 70 if decgraph itself failed.
+    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, --require asks for more, or with --engine drafts are not
+    drawn from what they state; 3 if it is undecided; 70 if decgraph itself failed.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
@@ -96,6 +102,9 @@ def command(
         "seconds": EACH if seconds is None and all_ else seconds,
     }
     certificates.check_place(certificate, len(words) != 1)
+    if engine is not None and (engine not in ENGINES or len(words) != 1):
+        wrong = f"--engine is {engine}" if engine not in ENGINES else "--engine goes with one algorithm"
+        raise decgraph.DecError(wrong, hint=f"decgraph check speculative --engine {ENGINES[0]}; or {', '.join(ENGINES[1:])}")
     one = decgraph.load(words[0]) if len(words) == 1 else None
     if verify is not None:
         if one is None:
@@ -110,6 +119,12 @@ def command(
             if value:
                 raise decgraph.DecError(f"{name} goes with one algorithm, not with several")
     reports = decide(words or stdlib.names(), one, worlds, jobs or os.cpu_count() or 1, coverage, proof, shown)
+    there = None
+    if engine is not None and one is not None:
+        refuted = [place for place in range(len(reports[0].claims)) if reports[0].verdict_of(place) == "refuted"]
+        there = inside(one.module, engine, worlds["params"], seconds=SECONDS if seconds is None else seconds, wrong=refuted)
+        if not (shown.json or shown.quiet):
+            show_inside(there)
     if html is not None:
         write_page(html, reports, [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()])
         if not shown.quiet:
@@ -119,6 +134,8 @@ def command(
         certificates.write(certificate, written, one is None, shown.quiet)
     if shown.json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
+        if there is not None:
+            found[0]["inside"] = there.to_json()
         output.emit_json(found[0] if one is not None else found)
     elif one is None and not shown.quiet:
         show_total(reports)
@@ -126,7 +143,7 @@ def command(
         raise typer.Exit(INTERRUPTED)
     if any(r.faults for r in reports):
         raise typer.Exit(output.INTERNAL_ERROR)
-    if any(r.verdict == "refuted" for r in reports):
+    if any(r.verdict == "refuted" for r in reports) or there is not None and there.drafts.verdict == "refuted":
         raise typer.Exit(output.USER_ERROR)
     less = [r for r in reports if require is not None and not r.suffices(require) and (r.claims or not all_)]
     for r in less:
@@ -268,6 +285,19 @@ def counted(report: Report) -> list[str]:
     worlds = f"{said}{report.models} world{'s' * (report.models != 1)}{shrunk}"
     out = [f"{worlds}, {report.runs:,} runs, {report.seconds:.1f} s"]
     return out
+
+
+def show_inside(there: InEngine) -> None:
+    """What is left of a program's claims inside an engine."""
+    from rich.text import Text
+
+    console = output.console()
+    console.print()
+    for first, text in there.lines():
+        output.print_hanging(console, Text(f"{first:<10}", COLOURS_INSIDE.get(first, COLOURS.get(first, ""))), Text(text))
+    if there.drafts.counterexample is not None:
+        console.print()
+        console.print(Text(there.drafts.counterexample.render()))
 
 
 def show_proof(report: Report) -> None:

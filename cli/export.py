@@ -26,7 +26,7 @@ def hf(
     json: options.Json = False,
 ) -> None:
     """Write a folder for transformers: model.generate(..., custom_generate=FOLDER, trust_remote_code=True)."""
-    from decgraph.hf.repository import export
+    from decgraph.hf.repository import call, export
 
     chosen = decgraph.load(algorithm)
     output.check_folder(out)
@@ -37,7 +37,7 @@ def hf(
     else:
         for path in files:
             print(f"wrote {path}")
-        print(f'next: model.generate(ids, custom_generate="{folder}", trust_remote_code=True)')
+        print(f"next, as its README.md says in full:\n{call(chosen, str(folder))}")
 
 
 As = Annotated[str, typer.Option("--as", help="The interface: logits, drafts or dllm; default: the first one that fits.")]

@@ -21,6 +21,7 @@ from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamV
 from decgraph.runtime.binding import text_side
 from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.models.interface import shortest_context
+from decgraph.runtime.models.masked_settings import NAMES
 from decgraph.runtime.models.modules import width_of
 from decgraph.runtime.models.sharing import making
 from decgraph.runtime.processors import (
@@ -35,7 +36,7 @@ from decgraph.runtime.processors import (
 from decgraph.runtime.refused import adjusts
 from decgraph.runtime.session import Result
 from decgraph.runtime.sources import home_of, main_parameter
-from decgraph.runtime.text import tokenizer_of
+from decgraph.runtime.text import reads_text, tokenizer_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -189,11 +190,16 @@ class CustomGenerate:
         included and filled up with the pad token, or a GenerateDecoderOnlyOutput with `sequences` where the
         configuration asks for a dict. `seed` can also be given to generate: `model.generate(..., seed=1)`.
 
-        Called directly (masked models have no generate), it takes a GenerationConfig and builds the rest.
+        Called directly (masked models have no generate), it takes a GenerationConfig, or generate's own arguments, and builds
+        the rest.
 
         Raises DecError for every unsupported setting, by name, and for errors in a run.
         """
         caller = _caller()
+        if generation_config is None and not caller:
+            asked = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria, "streamer": streamer}
+            ready = settings.alone(model, {**model_kwargs, **asked, "input_ids": input_ids})
+            return self(model, **ready, synced_gpus=synced_gpus, seed=seed)
         streamer = streamer or self.streamer or caller.get("streamer")
         try:
             if synced_gpus or caller.get("synced_gpus"):
@@ -348,7 +354,7 @@ class CustomGenerate:
             kept: MutableMapping[CustomGenerate, tuple[int, Session]]
             kept = memo_of(model).once("sessions", weakref.WeakKeyDictionary)
             if self not in kept or kept[self][0] != width:
-                text = text_side(self.tokenizer) or tokenizer_of(home_of(model)) if self.algorithm.module.externs else None
+                text = text_side(self.tokenizer) or tokenizer_of(home_of(model)) if reads_text(self.algorithm.module) else None
                 session = self.algorithm.session(
                     self.binder(model),
                     tokenizer=text,
@@ -426,4 +432,5 @@ def names_of(algorithm: Algorithm) -> Iterable[str]:
     """The keyword arguments of `decgraph.hf` for an algorithm: its models but the main one, and its parameters."""
     main = main_parameter(algorithm.function)
     names = [*algorithm.models, *algorithm.params]
-    return [*(n for n in names if n != main), *(f"{n}.heads" for n in algorithm.models), "heads"]
+    masked = [f"{n}.{setting}" for n, kind in algorithm.models.items() if kind == "masked" for setting in NAMES]
+    return [*(n for n in names if n != main), *(f"{n}.heads" for n in algorithm.models), *masked, "heads", *NAMES]

@@ -78,7 +78,7 @@ class Binder:
         self.function, self.arguments = function, dict(arguments)
         self.models = wanted_by(function)
         states = any(op.opcode in _STATES for f in module.functions.values() for op in ops_of(f))
-        heads = any(one.gives == HEADS for one in self.models.values())
+        heads = any(one.gives == HEADS or one.kind in PARTS for one in self.models.values())
         self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
         self.main = main_parameter(function)
         self._sources = told_apart(function, arguments, zoo.known())  # an invalid folder is refused here, not in a call

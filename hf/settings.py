@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.defaults import MODES
@@ -10,7 +12,7 @@ from decgraph.runtime.processors import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
+    from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 _DIFFERENT = "decgraph.hf decodes with its algorithm, not with beams or another mode"
 
@@ -95,3 +97,34 @@ def prepared(config: GenerationConfig, input_ids: Tensor) -> tuple[list[LogitsPr
     if ends:
         criteria.append(hf.EosTokenCriteria(ends))
     return listed(config, input_ids, ends), criteria
+
+
+def alone(model: PreTrainedModel, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a callable for `custom_generate` is called with, of `generate`'s own arguments for a model that has no `generate`.
+
+    Settings stand in a `generation_config`, among the arguments by name, or in the model's configuration, as for `generate`.
+    Raises DecError where there are no token ids, and as `prepared`.
+    """
+    from transformers import GenerationConfig
+
+    rest = {name: value for name, value in arguments.items() if value is not None}
+    given = rest.pop("generation_config", None) or getattr(model, "generation_config", None)
+    config = copy.deepcopy(given) if given is not None else GenerationConfig.from_model_config(model.config)
+    rest = config.update(**rest)
+    ids = rest.pop("input_ids", rest.pop("inputs", None))
+    if ids is None:
+        raise DecError("there are no input_ids", hint='generate(model, **tokenizer(["..."], return_tensors="pt"))')
+    copies = int(getattr(config, "num_return_sequences", None) or 1)
+    mask = rest.pop("attention_mask", None)
+    ids, mask = (t if t is None or copies == 1 else t.repeat_interleave(copies, dim=0) for t in (ids, mask))
+    processors, criteria = prepared(config, ids)
+    if (streamer := rest.get("streamer")) is not None:
+        streamer.put(ids.cpu())
+    return {
+        **rest,
+        "input_ids": ids,
+        "attention_mask": mask,
+        "generation_config": config,
+        "logits_processor": [*processors, *(rest.get("logits_processor") or ())],
+        "stopping_criteria": [*criteria, *(rest.get("stopping_criteria") or ())],
+    }

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from decgraph.errors import DecError
+from decgraph.ir.values import Module
+from decgraph.ir.walk import functions_of, ops_of
 from decgraph.runtime.models.folders import is_gguf, without_tokenizer
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.unreadable import is_pointer, unreadable
@@ -246,6 +248,12 @@ def tokenizer_of(home: Path | None) -> Tokenizer | None:
         return None
     found = (home if home.is_file() else home / "tokenizer.json").stat()
     return _kept(str(home.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+def reads_text(module: Module) -> bool:
+    """Whether a program needs a tokenizer: it reads texts, hands them to the caller's functions, or follows a grammar."""
+    of_text = ("completes", "text_of", "automaton")
+    return bool(module.externs) or any(op.opcode in of_text for f in functions_of(module) for op in ops_of(f))
 
 
 def vocabulary(home: Path | None, size: int, named: Vocab | None = None) -> Vocab:

@@ -12,7 +12,7 @@ from decgraph.backends.seams.seam import carried
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 
-TEMPLATES: Final = ("vllm_logits", "vllm_drafts")
+TEMPLATES: Final = ("vllm_logits", "vllm_drafts", "sglang_logits", "sglang_drafts", "sglang_dllm")
 """The files beside this one that have an `INTERFACE` each, in the order in which they are tried."""
 
 

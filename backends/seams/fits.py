@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from decgraph.backends.seams.blocks import Blocks
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Module, Op
@@ -112,8 +113,32 @@ def _rows(module: Module, params: Mapping[str, Any]) -> Trial:
                 raise NotSteppable("a step of it does not commit one token")
 
     steps()
-    numbers = [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
-    return Trial(open=tuple(name for name in numbers if _works(steps, name)))
+    return Trial(open=tuple(name for name in _numbers(module) if _works(steps, name)))
+
+
+def _blocks(module: Module, params: Mapping[str, Any]) -> Trial:
+    """Decisions at the positions of a block, from forward to forward."""
+    size, mask, random = 8, VOCAB - 1, torch.Generator().manual_seed(0)
+
+    def steps(*names: str) -> None:
+        blocks = Blocks(module, params, block=size, vocab=VOCAB, mask=mask, open=names)
+        cells = torch.full((2, size), mask)
+        cells[1, :3] = 5
+        at, cells = blocks.enter(torch.tensor([2 * size, size]), cells, [{"seed": 1}, {"seed": 2, "temperature": 0}])
+        for _ in range(3 * size):
+            cells, over, failed = blocks.step(at, cells, torch.randn(2, size, VOCAB, generator=random) * 2)
+            if bool(failed.any()):
+                raise NotSteppable("a step of it at a block has an error")
+            if bool(over.all()):
+                break
+
+    steps()
+    return Trial(open=tuple(name for name in _numbers(module) if _works(steps, name)))
+
+
+def _numbers(module: Module) -> list[str]:
+    """Parameters that are numbers and steer no shapes."""
+    return [p.name for p in module.entry.params if p.value.type.elem in ("real", "prob") and not p.value.type.dims]
 
 
 def _works(run: Callable[[str], object], name: str) -> bool:
@@ -125,4 +150,4 @@ def _works(run: Callable[[str], object], name: str) -> bool:
     return True
 
 
-CORES: Final[dict[str, Callable[[Module, Mapping[str, Any]], Trial]]] = {"rows": _rows}
+CORES: Final[dict[str, Callable[[Module, Mapping[str, Any]], Trial]]] = {"rows": _rows, "blocks": _blocks}

@@ -24,9 +24,10 @@ from decgraph.runtime.session import check_params
 
 
 class Rows:
-    """One program for requests that come and go. program: its module, or the text of one; lanes: how many it may hold at once, preempted ones among them; capacity:
-    tokens of a text; vocab: columns of logits; open: parameters that a request may set for itself. Raises NotSteppable for a
-    program that does not draw one token from one row of logits, DecError for wrong values of parameters."""
+    """One program for requests that come and go. program: its module, or the text of one; lanes: how many requests there may be
+    at once, preempted ones among them; capacity: tokens of a text; vocab: columns of logits; open: parameters that a request
+    may set for itself. Raises NotSteppable for a program that does not draw one token from one row of logits, DecError for
+    wrong values of parameters."""
 
     def __init__(
         self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, lanes: int, capacity: int, vocab: int,

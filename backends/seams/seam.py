@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.models.interface import DeviceModel, ModelPart
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, is_static
+from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, Vec, is_static
+from decgraph.backends.triton.vectors import fitted
 from decgraph.ir.text import parse_module, print_module
 from decgraph.ir.values import Module, Op
 from decgraph.runtime.arguments import ParamValue
@@ -131,7 +132,7 @@ class Seam(Step):
         self.start_states(lanes)
         self.prologue(mask)
         for value in (*self.states.values(), *self.carried, *(self.env[v] for v in self.outside)):
-            if not (isinstance(value, Tensor | Shared) or is_static(value)):
+            if not (isinstance(value, Tensor | Vec | Shared) or is_static(value)):
                 raise NotSteppable("a value that is no number goes from step to step")
 
     def op(self, op: Op) -> None:
@@ -161,10 +162,13 @@ class Seam(Step):
         """Have what the lanes int64[B] of another step of the same program have."""
         here, there = ((*s.constant_rows(), *s.lasting()) for s in (self, other))
         for (target, key), (source, _) in zip(here, there, strict=True):
-            if isinstance(source[key], Tensor):
-                put(target, key, source[key].index_select(0, rows))
+            if isinstance(value := source[key], Tensor):
+                put(target, key, value.index_select(0, rows))
+            elif isinstance(value, Vec):
+                target[key] = Vec(value.data.index_select(0, rows), value.live.index_select(0, rows))
 
 
+S = TypeVar("S", bound=Seam)
 Slot = tuple[Any, Any]
 """A container and a key of it."""
 
@@ -178,14 +182,14 @@ def put(container: Any, key: Any, value: Tensor) -> None:
         container[key] = value
 
 
-class Lanes:
+class Lanes(Generic[S]):
     """The requests of an engine, a lane each in `table`, and steps of as many rows as are there. make: a step of so many lanes,
-    for settings that have these features."""
+    for settings that have these features. undoes: whether steps may turn out not to have happened."""
 
-    def __init__(self, lanes: int, make: Callable[[int, frozenset[str]], Seam]) -> None:
-        self.table, self.make = make(lanes, SETTINGS), make
+    def __init__(self, lanes: int, make: Callable[[int, frozenset[str]], S], undoes: bool = True) -> None:
+        self.table, self.make, self.undoes = make(lanes, SETTINGS), make, undoes
         self.needs = [PLAIN] * lanes
-        self.steps: dict[Hashable, Seam] = {}
+        self.steps: dict[Hashable, S] = {}
         self.before: dict[int, Tensor] = {}
         """By place in `lasting`: what the lanes had before their last step."""
 
@@ -197,7 +201,7 @@ class Lanes:
         self.table.enter(lane, prompt, output, settings=settings, params=params)
         self.needs[lane] = shaping.need(Request(prompt=(0,), max_tokens=1, **(settings or {})))
 
-    def step(self, at: Tensor, undo: Tensor | None = None) -> Seam:
+    def step(self, at: Tensor, undo: Tensor | None = None) -> S:
         """A step whose first rows are the lanes int64[n]; what is behind them repeats the first one. undo: bool[lanes], whose
         last step did not happen."""
         table, n = self.table, len(at)
@@ -218,7 +222,7 @@ class Lanes:
         s.done.fill_(False)
         return s
 
-    def store(self, at: Tensor, s: Seam, most: int) -> Tensor:
+    def store(self, at: Tensor, s: S, most: int) -> Tensor:
         """The lanes int64[n] have what a step made of them; the up to `most` tokens that it committed, int64[n, most], with
         others behind them."""
         table, n = self.table, len(at)
@@ -227,10 +231,17 @@ class Lanes:
         table.tokens[at[:, None], where] = tokens
         for place, ((container, key), (made, _)) in enumerate(zip(table.lasting(), s.lasting(), strict=True)):
             new, old = made[key], container[key]
+            if isinstance(new, Vec):  # in steps that are not undone
+                data, live = fitted(table.lanes(old), new.data.shape[1]), fitted(table.lives(old), new.data.shape[1])
+                data = data.to(torch.promote_types(data.dtype, new.data.dtype))
+                container[key] = Vec(data.index_copy(0, at, new.data[:n].to(data.dtype)), live.index_copy(0, at, new.live[:n]))
             if not isinstance(new, Tensor):
                 continue
             old = old if isinstance(old, Tensor) else table.lanes(old).clone()
             container[key] = old = old.to(torch.promote_types(old.dtype, new.dtype))
+            if not self.undoes:
+                old.index_copy_(0, at, new[:n].to(old.dtype))
+                continue
             was = self.before.get(place)
             was = self.before[place] = torch.zeros_like(old) if was is None else was.to(old.dtype)
             was.index_copy_(0, at, old.index_select(0, at))

@@ -6,8 +6,8 @@ bound while `mask` says which lanes are still in it. Effects (commits, states) h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.lowering import lower
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Operand, Static, is_static
+from decgraph.backends.triton.values import Operand, Static, Vec, is_static
 from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
@@ -39,7 +39,6 @@ WITHOUT = {
     "retokenize": "a text is read in another vocabulary",
     "return": "a search returns texts",
     "run": "a sub-run",
-    "tree.set": "a column of a tree is set after its growth",
     "tree.up": "a fold over what stands below the nodes of a tree",
 }
 """Why operations that a reader may not know by name have no form in a step."""
@@ -105,6 +104,8 @@ class Evaluator(Vectors):
 
     longest = 4096
     """The most iterations that a loop is unrolled to."""
+    lengths = False
+    """Whether vectors and states may have lengths that data decides, where nothing else is to be known of them."""
 
     def __init__(self, batch: int, device: torch.device) -> None:
         load()
@@ -207,7 +208,10 @@ class Evaluator(Vectors):
             raise NotSteppable(f"a {'text' if isinstance(a, str) else 'list'} that depends on data", self.place)
         x, y = self.tensor(a), self.tensor(b)
         if x.shape[1:] != y.shape[1:]:
-            raise NotSteppable("a vector whose length data decides", self.place)
+            live = self.either_live(lanes, a, b) if self.lengths and x.ndim > 1 < y.ndim else None
+            if live is None:
+                raise NotSteppable("a vector whose length data decides", self.place)
+            return Vec(self.either(lanes, a, b), live)
         return torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
 
     # -- control flow
@@ -370,9 +374,25 @@ class Evaluator(Vectors):
         self, op: Op, numbers: range, carried: Sequence[Operand], inside: Callable[[int], Tensor | None], *,
         cond: Region | None = None, start: Tensor | None = None, hosted: bool = False,
     ) -> Sequence[Operand]:  # fmt: skip
-        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all.
-        cond: what is evaluated before each. start: int64[B], what the numbers are counted from. hosted: whether the host runs
-        the loop; one with a condition ends then when no lane is in it."""
+        """Iterations of the last region of an op, as `iterations` has them."""
+        run = self.body_of if hosted else self.region
+        with closing(self.iterations(op, numbers, carried, inside, cond=cond, start=start, hosted=hosted)) as bodies:
+            try:
+                arguments = next(bodies)
+                while True:
+                    arguments = bodies.send(run(op.regions[-1], arguments))
+            except StopIteration as over:
+                return cast(Sequence[Operand], over.value)
+
+    def iterations(
+        self, op: Op, numbers: range, carried: Sequence[Operand], inside: Callable[[int], Tensor | None], *,
+        cond: Region | None = None, start: Tensor | None = None, hosted: bool = False,
+    ) -> Generator[Sequence[Operand], Sequence[Operand], Sequence[Operand]]:  # fmt: skip
+        """The arguments of each iteration of the last region of an op, for what it yields; returns what the loop gives.
+
+        inside: bool[B], the lanes that have an iteration of that number, None: all. cond: what is evaluated before each. start:
+        int64[B], what the numbers are counted from. hosted: whether the host runs the loop; one with a condition ends then when
+        no lane is in it."""
         if hosted and any(o.opcode == "tree.grow" for o in op.regions[-1].walk()):
             raise NotSteppable("a tree that grows as long as data decides", op)
         until_over = hosted and cond is not None
@@ -400,8 +420,7 @@ class Evaluator(Vectors):
             with self.within(lanes):
                 if until_over and self.mask is not None and not self.reads(self.active().any()):
                     break
-                run = self.body_of if hosted else self.region
-                made = run(op.regions[-1], [counter, *carried])
+                made = yield [counter, *carried]
             stop, carried = (made[0], made[1:]) if stops else (False, made)
             going, known = lanes, self.truth(stop)
             if known:

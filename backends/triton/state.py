@@ -22,13 +22,14 @@ from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.looks import unforked
 from decgraph.backends.triton.models.interface import Chunk, DeviceModel, ModelPart
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, flattened, is_static, rebuilt
-from decgraph.backends.triton.vectors import alike, beside, live_of
+from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, Vec, flattened, is_static, rebuilt
+from decgraph.backends.triton.vectors import alike, beside, fitted, live_of, vec_of
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.ops.common import plain
+from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Param
-from decgraph.ir.walk import free_values
+from decgraph.ir.walk import free_values, producers
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.derive import halves
 from decgraph.runtime.request import Request
@@ -70,6 +71,8 @@ class Step(Evaluator):
 
     num = FLOAT
     slots: ClassVar[dict[str, Callable[[Step, str, DeviceModel], Slots]]] = {}
+    as_driver = True
+    """Whether drafts are a driver's where tokens do not depend on it: trees end where the request may, indexes forget."""
 
     def __init__(
         self, module: Module, function: str, models: Mapping[str, DeviceModel], params: Mapping[str, ParamValue], frame: Frame
@@ -112,7 +115,8 @@ class Step(Evaluator):
         self.settings = shaping.LaneSettings(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop = split(self.function)
-        self.unforked = unforked(self.function)
+        self.makers = producers(self.function.body)
+        self.unforked = unforked(self.function) if self.as_driver else frozenset[str]()
         """The trees that must be chains (looks.py)."""
         self.carried: list[Operand] = []
         read = [] if self.loop is None else [v for r in self.loop.regions for v in free_values(r)]
@@ -160,11 +164,12 @@ class Step(Evaluator):
                 self.states[state.name] = made
                 continue
             old = self.states.get(state.name)
-            if not isinstance(old, Tensor):
+            if not isinstance(old, Tensor | Vec):
                 old = self.states[state.name] = self.lanes(made).clone()
             here = torch.zeros_like(self.done)
             here[list(lanes)] = True
-            self.states[state.name] = written(self, old, made, here, f"the state `{state.name}`")
+            what = f"the state `{state.name}`"
+            self.states[state.name] = written(self, old, made, here, what, bound_of(state.type))
 
     def level_field(self, level: Level | Topology, field: str) -> Operand:
         """A field of a level of a topology."""
@@ -238,29 +243,37 @@ class Step(Evaluator):
     def body(self) -> None:
         """One iteration of `while not done`."""
         assert self.loop is not None
-        _, region = self.loop.regions
+        live, arguments = self.opened()
+        with self.within(live):
+            self.closed(live, self.region(self.loop.regions[1], arguments))
+
+    def opened(self) -> tuple[Tensor, Sequence[Operand]]:
+        """An iteration of `while not done` begins: bool[B], the lanes that are in it, and the arguments of its body."""
         live = ~self.over()
         self.begin(live)
+        return live, [self.iteration.clone(), *self.carried]
+
+    def closed(self, live: Tensor, made: Sequence[Operand]) -> None:
+        """The end of an iteration, whose body gave these values."""
+        assert self.loop is not None
         stops = bool(self.loop.attrs.get("stops"))
-        with self.within(live):
-            made = self.region(region, [self.iteration.clone(), *self.carried])
-            stop, after = (made[0], made[1:]) if stops else (False, made)
-            self.carry(live, after)
-            if stops and stop is not False:
-                self.done.logical_or_(self.lanes(stop) & live)
+        stop, after = (made[0], made[1:]) if stops else (False, made)
+        self.carry(live, after)
+        if stops and stop is not False:
+            self.done.logical_or_(self.lanes(stop) & live)
         self.iteration.add_(live.long())
 
     def carry(self, live: Tensor, after: Sequence[Operand]) -> None:
         """Keep the values that one iteration hands to the next, in buffers. live: bool[B]."""
         assert self.loop is not None
-        for n, (old, new) in enumerate(zip(self.carried, after, strict=True)):
+        for n, (old, new, value) in enumerate(zip(self.carried, after, self.loop.operands, strict=True)):
             if old is new:
                 continue
             if is_static(old) and is_static(new) and type(old) is type(new) and np.array_equal(old, new):
                 continue
-            if isinstance(old, Tensor) or is_static(old) and not isinstance(old, str | None | list):
-                start = old if isinstance(old, Tensor) else self.lanes(old).clone()
-                self.carried[n] = written(self, start, new, live, f"value {n} that the loop carries")
+            if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
+                start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
+                self.carried[n] = written(self, start, new, live, f"value {n} that the loop carries", bound_of(value.type))
             else:
                 self.carried[n] = self.join(live, new, old)
 
@@ -362,17 +375,38 @@ class Step(Evaluator):
         return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
 
 
-def written(s: Step, old: Tensor, new: Operand, mask: Tensor, what: str) -> Tensor:
-    """A buffer with a new value in the lanes of `mask` bool[B], in place; another one where its type is a wider one."""
-    value = s.lanes(new)
-    if live_of(new) is not None or value.shape != old.shape:
-        raise NotSteppable(f"{what} has a length that data decides", s.place)
-    first, second = alike([value, old])
-    data = torch.where(beside(mask, old), first, second)
-    if data.dtype != old.dtype:
+def written(s: Step, old: Tensor | Vec, new: Operand, mask: Tensor, what: str, bound: int | None = None) -> Tensor | Vec:
+    """A buffer with a new value in the lanes of `mask` bool[B], in place; another one where its type is a wider one, or (with
+    `lengths`) when its length is found to depend on data: then it has as many elements as its bound."""
+    value, have = s.lanes(new), s.tensor(old)
+    if live_of(new) is not None or isinstance(old, Vec) or value.shape != have.shape:
+        if not s.lengths or bound is None or value.ndim < 2 or value.shape[2:] != have.shape[2:]:
+            raise NotSteppable(f"{what} has a length that data decides", s.place)
+        return _written(s, old, s.packed(vec_of(value, live_of(new))), mask, bound)
+    first, second = alike([value, have])
+    data = torch.where(beside(mask, have), first, second)
+    if data.dtype != have.dtype:
         return data.clone()
-    old.copy_(data)
-    return old
+    have.copy_(data)
+    return have
+
+
+def _written(s: Step, old: Tensor | Vec, new: Tensor | Vec, mask: Tensor, bound: int) -> Vec:
+    """The same of vectors, at most `bound` elements: more are an error, which is the driver's."""
+    s.flag(s.lives(new)[:, bound:].any(1))
+    first, second = alike([s.lanes(new), s.lanes(old)])
+    data = torch.where(beside(mask, first), fitted(first, bound), fitted(second, bound))
+    live = torch.where(mask[:, None], fitted(s.lives(new), bound), fitted(s.lives(old), bound))
+    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
+        old.data.copy_(data)
+        old.live.copy_(live)
+        return old
+    return Vec(data, live)
+
+
+def bound_of(type: Type) -> int | None:
+    """The most elements that a vector can have, None: not known."""
+    return type.dims[0].bound if type.dims and isinstance(type.dims[0].bound, int) else None
 
 
 def by_row(wrong: Tensor, live: Tensor) -> Tensor:

@@ -309,6 +309,8 @@ def flattened(value: object, tensors: list[Tensor]) -> tuple[Hashable, ...]:
         return ("tensor", tuple(value.shape), value.dtype)
     if isinstance(value, np.ndarray):
         return ("array", value.shape, value.dtype.str, value.tobytes())
+    if isinstance(value, Spans):
+        tensors.append(value.live)
     if isinstance(value, list | tuple):
         return (type(value).__name__, *[flattened(v, tensors) for v in value])
     if isinstance(value, dict):
@@ -324,6 +326,10 @@ def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
     """The same value with other tensors of the same shapes, taken from an iterator in the order of `flattened`."""
     if isinstance(value, Tensor):
         return cast(X, next(tensors))
+    if isinstance(value, Spans):
+        live, spans = next(tensors), Spans(rebuilt(v, tensors) for v in value)
+        spans.live = live
+        return cast(X, spans)
     if isinstance(value, list | tuple):
         return type(value)(rebuilt(v, tensors) for v in value)
     if isinstance(value, dict):

@@ -25,7 +25,7 @@ def spelling_of(model: Model) -> Spelling:
 
 
 def _of(model: Model) -> Spelling:
-    module = getattr(getattr(model, "net", None), "module", None) or getattr(model, "module", None)
+    module = getattr(getattr(model, "net", None), "base", None) or getattr(model, "module", None)
     named = getattr(getattr(module, "config", None), "name_or_path", "")
     for home in (model.home, model.family, named):
         if home and has_tokenizer(pathlib.Path(str(home))):

@@ -17,6 +17,8 @@ ROOMS = (
 
 # What lies here may import torch and its family at the top of a file; everyone else does so in functions.
 HEAVY_FOLDERS = ("runtime/models", "runtime/native", "zoo", "backends/torch", "backends/triton", "bench", "decgraph/evals")
+HEAVY_FILES = {"hf/batching.py"}
+"""Files whose classes have one of transformers for a base."""
 
 # Names and pages may be missing until the thread from text to proof stands; from then on none may.
 LANDED = all((ROOT / file).exists() for file in ("stdlib/speculative.dec", "cli/run.py", "cli/check.py", "check/report.py"))
@@ -39,7 +41,8 @@ def may_be_heavy(path: Path) -> bool:
     """A room's own `__init__.py` may not: importing the room must stay cheap."""
     if path.name == "__init__.py":
         return False
-    return path.relative_to(ROOT).as_posix().startswith(tuple(f"{folder}/" for folder in HEAVY_FOLDERS))
+    name = path.relative_to(ROOT).as_posix()
+    return name in HEAVY_FILES or name.startswith(tuple(f"{folder}/" for folder in HEAVY_FOLDERS))
 
 
 def python(code: str) -> str:

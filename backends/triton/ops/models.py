@@ -180,7 +180,11 @@ def within(s: Step, op: Op, x: Operand, *sizes: Operand) -> Operand:
         if not (op.result in s.sizes and s.sizes[op.result] <= most):
             s.tops[op.result] = min(float(most), s.tops.get(op.result, float(most)))
         return x
-    if live_of(x) is not None or not is_static(sizes[0]) or count_of(x) > int(sizes[0]):
+    most, live = sizes[0], live_of(x)
+    if s.lengths and is_static(most) and (live is not None or count_of(x) > int(most)):
+        s.flag(s.lives(x).sum(1) > int(most))
+        return x
+    if live is not None or not is_static(most) or count_of(x) > int(most):
         raise NotSteppable("a vector whose length data decides", op)
     return x
 

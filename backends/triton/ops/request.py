@@ -9,7 +9,7 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvases
 from decgraph.backends.triton.ops.nodes import is_end
-from decgraph.backends.triton.state import Step, written
+from decgraph.backends.triton.state import Step, bound_of, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Path, Tree, Vec
 from decgraph.backends.triton.vectors import flat, live_of, put_at
@@ -140,6 +140,8 @@ def state_read(s: Step, op: Op) -> Operand:
     if name not in s.states:
         raise NotSteppable(f"the state `{name}`", op)
     value = s.states[name]
+    if isinstance(value, Vec):
+        return Vec(value.data.clone(), value.live.clone())
     return value.clone() if isinstance(value, Tensor) else value
 
 
@@ -148,6 +150,7 @@ def state_write(s: Step, op: Op, value: Operand) -> None:
     """Set a state, in place, in the lanes that are here."""
     name = op.attrs["state"]
     old = s.states.get(name)
-    if not isinstance(old, Tensor):
+    if not isinstance(old, Tensor | Vec):
         raise NotSteppable(f"the state `{name}` is no number or vector", op)
-    s.states[name] = written(s, old, value, s.active(), f"the state `{name}`")
+    bound = next(bound_of(state.type) for state in s.function.states if state.name == name)
+    s.states[name] = written(s, old, value, s.active(), f"the state `{name}`", bound)

@@ -18,7 +18,7 @@ from decgraph.backends.triton.values import Array, Dist, Draws, Nodes, Operand, 
 from decgraph.backends.triton.vectors import beside, both, count_of, flat, lifted, live_of, mapped, spare, vec_of
 from decgraph.ir.ops.common import numeric, spread
 from decgraph.ir.types import Type
-from decgraph.ir.values import Op
+from decgraph.ir.values import Op, Value
 
 
 @step("len", folded=True)
@@ -143,9 +143,20 @@ def cut(s: Step, op: Op, v: Operand, *ends: Operand) -> Operand:
     most = n
     if hi is not None and is_static(hi) and is_static(lo) and (int(hi) >= 0) == (int(lo) >= 0):
         most = max(0, min(n, int(hi) - int(lo)))
+    elif hi is not None and len(ends) == 2:
+        most = min(n, _apart(s, *op.operands[1:], n))
     at = first[:, None] + s.steps(most)
     out = s.reordered(v, s.lanes(at.clamp(max=max(0, n - 1))) if n else at[:, :0], s.lanes(at < last[:, None]))
     return out
+
+
+def _apart(s: Step, lo: Value, hi: Value, most: int) -> int:
+    """How far behind `lo` an end `lo + k` of a part is; `most` for another one."""
+    made = s.makers.get(hi)
+    if made is None or made.opcode != "map" or made.attrs["fn"] != "add" or lo not in made.operands:
+        return most
+    k = s.env.get(made.operands[1 - made.operands.index(lo)])
+    return max(0, int(k)) if isinstance(k, int | np.integer) else most
 
 
 def _end(s: Step, e: Operand, length: Tensor) -> Tensor:

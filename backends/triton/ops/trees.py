@@ -35,6 +35,7 @@ from decgraph.backends.triton.vectors import (
     flat,
     flat_draws,
     order_of,
+    spare,
     vec_of,
     with_at,
     within_of,
@@ -241,6 +242,15 @@ def counted(s: Step, t: Tree, live: Tensor | None) -> int | Tensor:
     """How many nodes a driver drafts, of those that are there: int64[B], or a number."""
     there = both(reachable(s, t), live)
     return t.size - 1 if there is None else s.lanes(there)[:, 1:].sum(1)
+
+
+@step("tree.set")
+def put(s: Step, op: Op, t: Tree, ns: Operand, value: Operand) -> Tree:
+    """Set a column at nodes."""
+    name, at = op.attrs["column"], s.nodes_of(ns)
+    old, new = column_with(s, t, name, value, count_of(at), Draws(at.ids))
+    where = at.ids if at.live is None else torch.where(at.live, at.ids, t.size)
+    return replace(t, columns={**t.columns, name: with_at(spare(old), where, new)[:, :-1]})
 
 
 @step("tree.front")
