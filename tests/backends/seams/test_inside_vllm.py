@@ -21,7 +21,7 @@ from typing import Any
 import openai
 import pytest
 import torch
-from lib.engines import vllm_driver
+from lib.engines import published_seams, vllm_driver
 from lib.repository import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -145,6 +145,37 @@ def check(jobs: list[dict[str, Any]], results: list[dict[str, Any]]) -> None:
         tokens = sum(map(len, wanted))
         print(f"{one['name']}: {same} of {len(wanted)} requests equal, {tokens} tokens, a step {result['processor']['ms']} ms")
         assert result["tokens"] == wanted, one["name"]
+
+
+SIGNATURES = """
+import inspect, json
+from dataclasses import fields
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor as V1
+from vllm.v1.spec_decode.custom_class_proposer import create_custom_proposer
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor as V2, LogitsProcRequestState
+from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
+
+def of(kind, names):
+    return {name: list(inspect.signature(getattr(kind, name)).parameters) for name in names}
+
+print(json.dumps([
+    of(V1, ["__init__", "apply", "is_argmax_invariant", "update_state", "validate_params"]),
+    of(V2, ["__init__", "add_request", "apply", "apply_staged_writes", "validate_params"]),
+    *([f.name for f in fields(kind)] for kind in (BatchUpdate, LogitsContext, LogitsProcRequestState)),
+    of(BaseSpeculator, ["init_cudagraph_manager", "capture", "propose"])["propose"],
+]))
+"""
+
+
+def test_published_names_are_those_of_the_installed_engine() -> None:
+    env = {**os.environ, **vllm_driver.ENVIRONMENT}
+    done = subprocess.run([str(VENV / "python"), "-c", SIGNATURES], env=env, capture_output=True, text=True, check=True)
+    *found, propose = json.loads(done.stdout.splitlines()[-1])
+    p = published_seams
+    typed = (p.VLLM_LOGITS, p.VLLM_LOGITS_V2, p.VLLM_UPDATE, p.VLLM_CONTEXT, p.VLLM_STATE)
+    assert found == json.loads(json.dumps(typed))
+    assert propose[1 : 1 + len(p.VLLM_V2_POSITIONAL)] == list(p.VLLM_V2_POSITIONAL)
+    assert {*p.VLLM_V2_KEYWORDS} <= {*propose}
 
 
 def test_twelve_programs(inside: Inside) -> None:

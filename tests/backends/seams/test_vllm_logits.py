@@ -3,18 +3,22 @@ does with its batch; what is refused; how an error of one request ends it and no
 
 from __future__ import annotations
 
+import ast
+import inspect
 import logging
 import random
+from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lib.engines import fake_vllm as fake
+from lib.engines.published_seams import VLLM_CONTEXT, VLLM_LOGITS, VLLM_LOGITS_V2, VLLM_STATE, VLLM_UPDATE
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import decgraph
-from decgraph.backends.seams.file import exported
+from decgraph.backends.seams.file import Exported, exported
 from decgraph.backends.seams.requests import Requests
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.seams.seam import carried
@@ -41,10 +45,14 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     fake.install(monkeypatch)
 
 
+@cache
+def made_of(name: str) -> Exported:
+    return exported("vllm", decgraph.load(name).module, {}, key="logits")
+
+
 def file_of(name: str) -> Any:
     """The class of an exported file."""
-    chosen = decgraph.load(name)
-    made = exported("vllm", chosen.module, {}, key="logits")
+    made = made_of(name)
     module = ModuleType(made.name)
     exec(compile(made.text, made.name, "exec"), vars(module))
     return getattr(module, made.class_name)
@@ -66,6 +74,26 @@ def requests(name: str, model: LlamaForCausalLM, count: int, rng: random.Random)
         extra = {"seed": 50 + i, **params}
         out.append(fake.Asked(prompt, fake.params(**settings, extra_args=extra), length, expected=list(result.tokens)))
     return out
+
+
+@pytest.mark.parametrize("methods", [VLLM_LOGITS, VLLM_LOGITS_V2], ids=["V1", "V2"])
+def test_methods_take_what_the_engine_hands_over(methods: dict[str, tuple[str, ...]]) -> None:
+    made = file_of("typical")
+    for name, given in methods.items():
+        inspect.signature(getattr(made, name)).bind(*given)
+    assert made.is_argmax_invariant(object()) is False  # greedy requests are drawn for too
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [("ctx", VLLM_CONTEXT), ("self.state", VLLM_STATE), ("update", VLLM_UPDATE)],
+    ids=lambda v: str(v)[:10],
+)
+def test_what_is_read_is_published(name: str, published: tuple[str, ...]) -> None:
+    tree = ast.parse(made_of("typical").text)
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name}
+    assert read
+    assert read <= {*published}
 
 
 def equal(asked: list[fake.Asked]) -> list[bool]:
