@@ -252,9 +252,9 @@ def server(folder: Path) -> Iterator[str]:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
     command = [
-        str(VENV / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model", TARGET, "--dtype", "float32", "--enforce-eager",
-        "--max-model-len", "256", "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "target",
-        "--logits-processors", "mirostat_vllm:Mirostat", "--generation-config", "vllm",
+        str(VENV / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model", TARGET, "--dtype", "float32",
+        "--enforce-eager", "--max-model-len", "256", "--host", "127.0.0.1", "--port", str(port),
+        "--served-model-name", "target", "--logits-processors", "mirostat_vllm:Mirostat", "--generation-config", "vllm",
     ]  # fmt: skip
     env = {**os.environ, **vllm_driver.ENVIRONMENT, "PYTHONPATH": f"{folder}:{ROOT}", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     log = folder / "server.log"
