@@ -28,7 +28,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import decgraph
 from decgraph import zoo
 from decgraph.backends.seams.file import exported
-from decgraph.zoo import fetched
 
 VENV = Path(os.environ.get("DECGRAPH_VLLM", ROOT / ".venv-vllm")) / "bin"
 pytestmark = [
@@ -38,6 +37,8 @@ pytestmark = [
     ),
 ]
 TARGET = str(zoo.path("target"))
+SMOLLM2 = Path(os.environ.get("DECGRAPH_CACHE") or Path.home() / ".cache" / "decgraph") / "models" / "smollm2"
+"""The user's, looked for when tests are collected: fixtures give every test run another cache."""
 PROGRAMS: dict[str, dict[str, float]] = {
     "autoregressive": {},
     "bregman_topk": {"price": 0.02},
@@ -187,9 +188,9 @@ def test_twelve_programs(inside: Inside) -> None:
 
 
 def test_a_vocabulary_of_49152(inside: Inside) -> None:
-    if not fetched.is_here("smollm2"):
-        pytest.skip("no smollm2: `decgraph zoo fetch smollm2`")
-    model = str(zoo.path("smollm2"))
+    if not SMOLLM2.exists():
+        pytest.skip(f"no {SMOLLM2}: `decgraph zoo fetch smollm2`")
+    model = str(SMOLLM2)
     jobs = [job(name, model, requests(name, most=49000)) for name in ("mirostat", "top_n_sigma", "typical", "xtc")]
     results = inside(jobs)
     assert min(result["preemptions"] for result in results) > 0
