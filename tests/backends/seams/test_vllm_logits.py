@@ -58,10 +58,10 @@ def file_of(name: str) -> Any:
     return getattr(module, made.class_name)
 
 
-def requests(name: str, model: LlamaForCausalLM, count: int, rng: random.Random) -> list[fake.Asked]:
-    """Requests with settings and parameters of their own, and what `decgraph.run` gives them."""
+def requests(name: str, model: LlamaForCausalLM, count: int, rng: random.Random, **last: float) -> list[fake.Asked]:
+    """Requests with settings and parameters of their own, and what `decgraph.run` gives them. last: the fourth's settings."""
     own = {"mirostat": {"tau": 3.0}, "typical": {"mass": 0.6}, "xtc": {"chance": 0.9}}.get(name, {})
-    shaping: list[dict[str, Any]] = [{}, {"temperature": 0.7, "top_k": 20}, {"temperature": 0}, {"repetition_penalty": 1.3}]
+    shaping: list[dict[str, Any]] = [{}, {"temperature": 0.7, "top_k": 20}, {"temperature": 0}, last]
     out = []
     for i in range(count):
         settings = {"temperature": 1} if name == "mirostat" else {"temperature": 1, **shaping[i % 4]}
@@ -104,7 +104,7 @@ def equal(asked: list[fake.Asked]) -> list[bool]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tokens_in_v1(name: str, late: bool, model: LlamaForCausalLM) -> None:
     rng = random.Random(7)
-    asked = requests(name, model, 8, rng)
+    asked = requests(name, model, 8, rng, repetition_penalty=1.3)
     processor = file_of(name)(fake.config(MOST, VOCAB), torch.device("cpu"), False)
     runner = fake.V1(processor, lambda text: logits_of(model, text), MOST, rng, late=late)
     runner.run(asked)
@@ -127,6 +127,15 @@ def test_tokens_in_v2(name: str, drafts: int, model: LlamaForCausalLM) -> None:
     assert equal(asked) == [True] * len(asked)
     wanted = ("preempted", "discarded", *(["accepted"] if drafts else []))
     assert min(runner.counts[what] for what in wanted) > 1, runner.counts
+
+
+def test_penalties_of_v2_are_not_applied_again(model: LlamaForCausalLM) -> None:
+    rng = random.Random(6)
+    asked = requests("autoregressive", model, 4, rng, repetition_penalty=1.5, frequency_penalty=0.7, presence_penalty=0.4)
+    state = fake.slots(MOST, VOCAB, 96)
+    processor = file_of("autoregressive")(fake.config(MOST, VOCAB), state)
+    fake.V2(processor, lambda text: logits_of(model, text), MOST, rng, state=state).run(asked)
+    assert equal(asked) == [True] * 4
 
 
 @pytest.mark.parametrize(
