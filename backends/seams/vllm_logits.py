@@ -50,7 +50,9 @@ def read(params):
     own = {"seed": params.seed, **(params.extra_args or {})}
     noise = {name: own.pop(name) for name in ("seed", "request_id") if own.get(name) is not None}
     own.pop("seed", None)
-    shaping = {name: getattr(params, name) for name, off in PLAIN.items() if getattr(params, name) not in (off, -1)}
+    shaping = {name: value for name, off in PLAIN.items() if (value := getattr(params, name)) != off}
+    if shaping.get("top_k") == -1:  # no limit too
+        del shaping["top_k"]
     return {"temperature": params.temperature, **shaping, **noise}, own
 
 

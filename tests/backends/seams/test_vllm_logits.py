@@ -144,6 +144,7 @@ def test_penalties_of_v2_are_not_applied_again(model: LlamaForCausalLM) -> None:
         ("mirostat", {"temperature": 1, "top_k": 5}, "top_k would change nothing"),
         ("mirostat", {"temperature": 0.5}, "temperature would change nothing"),
         ("mirostat", {"extra_args": {"tua": 3}}, "no parameter `tua`.*\n.*tau, eta"),
+        ("mirostat", {"presence_penalty": -1.0}, "presence_penalty would change nothing"),
         ("typical", {"extra_args": {"mass": 7}}, "mass"),
         ("typical", {"extra_args": {"seed": "x"}}, "seed"),
     ],
