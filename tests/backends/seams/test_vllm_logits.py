@@ -244,3 +244,20 @@ def test_rows_that_are_no_requests_stay_as_they_are() -> None:
     )  # fmt: skip
     state.total_len.np[:] = 1
     assert torch.equal(processor.apply(logits.clone(), ctx), logits)
+
+
+def test_an_error_that_is_known_late_names_the_request_that_it_was_of(caplog: pytest.LogCaptureFixture) -> None:
+    """On an accelerator flags come when a step is over; the lane may be another request's then."""
+    held = rows("typical", 2)
+    lane = held.join([5, 6, 7], [], {"seed": 11}, {})
+    over = [False, True]
+    ready = SimpleNamespace(query=lambda: over.pop(0))
+    held.late.append((numbers(1, 0).bool(), [(lane, held.entered[lane])], ready))
+    held.leave(lane)
+    assert held.join([8, 9], [], {"seed": 12}, {}) == lane
+    with caplog.at_level(logging.ERROR, "decgraph"):
+        held.report([lane])
+        assert not caplog.messages
+        held.report([lane])
+    assert len(caplog.messages) == 1
+    assert "(seed 11, prompt of 3 tokens" in caplog.text
