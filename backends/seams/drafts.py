@@ -86,6 +86,8 @@ class Drafting(Seam):
     lead = 0
     asks = False
     """Whether the engine would be asked next."""
+    sparing = True
+    """Whether nodes are left out that no lane has, where that is known (on a CPU)."""
 
     def iteration_of(self) -> Generator[Tree | None, None, None]:
         """An iteration of the program's loop."""
@@ -134,20 +136,20 @@ class Drafting(Seam):
 
     def idle(self, lanes: Tensor) -> bool:
         """Whether no lane is here; before the engine is asked once more, that is read."""
-        return super().idle(lanes) or self.asks and not bool((lanes & self.active()).any())
+        return self.sparing and super().idle(lanes) or self.asks and not bool((lanes & self.active()).any())
 
 
 class Drafts:
     """One program. program: its module, or the text of one; rows: how many requests there are at once; capacity: tokens of a
-    text in a lane (of `enter`). Raises NotSteppable for a program that has no such step, DecError for wrong values of
-    parameters."""
+    text in a lane (of `enter`); sparing: as `Drafting` has it. Raises NotSteppable for a program that has no such step,
+    DecError for wrong values of parameters."""
 
     def __init__(
         self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, rows: int, vocab: int,
-        device: torch.device | str = "cpu", capacity: int = 64,
+        device: torch.device | str = "cpu", capacity: int = 64, sparing: bool = True,
     ) -> None:  # fmt: skip
         self.module, self.params, self.rows, self.vocab = read(program), dict(params or {}), rows, vocab
-        self.device, self.capacity = torch.device(device), capacity
+        self.device, self.capacity, self.sparing = torch.device(device), capacity, sparing
         self.sizes: dict[int, Drafting] = {}
         self.lanes: Lanes[Drafting] | None = None
         self.now: tuple[int, ...] = ()
@@ -155,9 +157,11 @@ class Drafts:
         self._step(1)
 
     def _made(self, rows: int, features: frozenset[str] = PLAIN, capacity: int = 1) -> Drafting:
-        return Drafting(
+        made = Drafting(
             self.module, self.params, vocab=self.vocab, lanes=rows, capacity=capacity, device=self.device, features=features
         )
+        made.sparing = self.sparing
+        return made
 
     def _step(self, rows: int) -> Drafting:
         """The step over so many rows of an engine's buffer."""
@@ -185,19 +189,23 @@ class Drafts:
         """Tokens int[n, k] that may follow texts int[n, T], and bool[n, k], which of them are there.
 
         lengths: int64[n]; a row of length 0, or whose text fills the buffer, gets none. width: columns that are looked at, by
-        default all; prompts: int64[n], the lengths of the prompts; most: k at most. Raises NotSteppable for drafts that are no chain of
-        the texts' tokens alone, DecError where `prompts` are needed."""
+        default all; prompts: int64[n], the lengths of the prompts; most: k at most. Raises NotSteppable for drafts that are no
+        chain of the texts' tokens alone, DecError where `prompts` are needed."""
         n, width = len(lengths), min(int(texts.shape[1]), (width or int(texts.shape[1])) + 1)
         if prompts is None and self.reads_prompt:
             raise DecError(f"{self.module.main} reads where a prompt ends", hint="hand over the lengths of the prompts")
         s = self._step(n)
+        assert s.loop is not None
+        calls = [op for r in s.loop.regions for op in r.walk() if op.opcode.startswith("model.e")]
+        if len(calls) > 1:
+            raise NotSteppable("it calls the target once more: the engine calls it to verify", calls[-1])
         if any(isinstance(v, Tensor | Vec) for v in (*s.states.values(), *s.carried)):
             raise NotSteppable("it remembers more than the text, such as how earlier drafts were verified")
         s.tokens, s.frame = texts[:n, :width], replace(s.frame, capacity=width - 1)
-        s.length.copy_(lengths)
+        s.done.copy_((lengths == 0) | (lengths >= width))
+        s.length.copy_(torch.where(s.done, 0, lengths))
         s.base.copy_(lengths if prompts is None else prompts)
         s.limit.fill_(NO_LIMIT)
-        s.done.copy_((s.length == 0) | (s.length >= width))
         s.lost.fill_(False)
         iteration = s.iteration_of()
         tree = next(iteration)

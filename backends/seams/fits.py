@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from decgraph.backends.seams.blocks import Blocks
+from decgraph.backends.seams.drafts import Asked, Committed, Drafts
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Module, Op
@@ -150,4 +151,38 @@ def _works(run: Callable[[str], object], name: str) -> bool:
     return True
 
 
-CORES: Final[dict[str, Callable[[Module, Mapping[str, Any]], Trial]]] = {"rows": _rows, "blocks": _blocks}
+def _drafts(module: Module, params: Mapping[str, Any]) -> Trial:
+    """Chains of tokens that follow texts."""
+    drafts = Drafts(module, params, rows=len(PROMPTS), vocab=VOCAB)
+    texts, lengths = torch.zeros((len(PROMPTS), CAPACITY), dtype=torch.int64), torch.tensor([len(p) for p in PROMPTS])
+    for row, prompt in enumerate(PROMPTS):
+        texts[row, : len(prompt)] = torch.tensor(prompt)
+    found, _ = drafts.draft(texts, lengths, prompts=lengths)
+    return Trial(most=found.shape[1] if found.shape[1] < CAPACITY - 1 else SOME)
+
+
+def _trees(module: Module, params: Mapping[str, Any]) -> Trial:
+    """Trees of drafts, or chains, that the program verifies by the engine's logits, here by those of pairs of tokens."""
+    capacity, most = 8 * CAPACITY, 0
+    table = torch.randn((VOCAB, VOCAB), generator=torch.Generator().manual_seed(0)) * 3
+    drafts = Drafts(module, params, rows=len(PROMPTS), vocab=VOCAB, capacity=capacity, sparing=False)
+    for lane, prompt in enumerate(PROMPTS):
+        drafts.enter(lane, prompt, settings={"seed": lane})
+    for _ in range(4):
+        x: Asked | Committed = drafts.propose(range(len(PROMPTS)))
+        while isinstance(x, Asked):
+            most, x = max(most, x.tokens.shape[1]), drafts.finish(table[x.tokens])
+        if bool(drafts.failed().any()) or int(x.counts.min()) < 1:
+            raise NotSteppable("a step of it commits nothing, or meets an error")
+    if most == 1:
+        raise NotSteppable("it drafts nothing that the target would verify")
+    if most >= capacity:
+        raise NotSteppable("a step of it drafts as many tokens as a text may have: no number of nodes is enough")
+    return Trial(most=most - 1)
+
+
+SOME = 8
+"""Tokens of a draft for a program that sets no number of them."""
+CORES: Final[dict[str, Callable[[Module, Mapping[str, Any]], Trial]]] = {
+    "rows": _rows, "drafts": _drafts, "trees": _trees, "blocks": _blocks,
+}  # fmt: skip

@@ -123,6 +123,7 @@ class Requests:
         other = (~discarded & (here != lengths)) | ((last >= 0) & (last != was))
         other &= (at != self.spare) & ~table.lost[at]  # a text that ends with an error goes on by its end token
         undo = torch.zeros_like(table.lost).index_copy_(0, at, discarded)
+        undo[self.spare] = True  # its text does not grow
         tokens = self.rows.step(at, logits, undo)
         self.foreign.index_copy_(0, at, self.foreign[at] | other)
         table.lost.index_copy_(0, at, table.lost[at] | other)

@@ -10,7 +10,7 @@ from typing import Final
 
 from decgraph.backends.seams.file import Interface
 
-TEMPLATE: Final = '''"""@ALGORITHM@@SOURCE@ as a speculative algorithm of SGLang, by `decgraph export sglang` of decgraph @VERSION@.
+TEMPLATE: Final = '''"""@ALGORITHM@@SOURCE@ as an algorithm of SGLang, by `decgraph export sglang` of decgraph @VERSION@.
 
 Made for @MADE_FOR@: @LINK@
 @RAN@
@@ -97,8 +97,8 @@ class @CLASS@(ngram_worker.NGRAMWorker):
             batch.spec_info.decgraph = self
 
     def verified(self, batch, logits_output, grammar_mask):
-        """Predicted tokens int32[requests * n], by the node behind which they stand; accepted lengths int32[requests]; their nodes
-        int32[requests, n], -1 behind them. A program that calls its target again is given another forward."""
+        """Predicted tokens int32[requests * n], by the node behind which they stand; accepted lengths int32[requests]; their
+        nodes int32[requests, n], -1 behind them. A program that calls its target again is given another forward."""
         count, n = len(batch.reqs), self.draft_token_num
         while isinstance(self.asked, Asked):
             logits = logits_output.next_token_logits
@@ -109,7 +109,7 @@ class @CLASS@(ngram_worker.NGRAMWorker):
             self.asked = self.drafts.finish(logits.view(count, n, -1)[:, : self.asked.tokens.shape[1]])
             if isinstance(self.asked, Asked):
                 if grammar_mask is not None:
-                    raise RuntimeError("@ALGORITHM@ calls its target twice a step: start the server with --grammar-backend none")
+                    raise RuntimeError("@ALGORITHM@ calls its target again: start the server with --grammar-backend none")
                 batch.forward_mode = ForwardMode.DECODE
                 self._prepare_for_speculative_decoding(batch)
                 result = self.target_worker.forward_batch_generation(batch, is_verify=True)

@@ -155,9 +155,12 @@ class Evaluator(Vectors):
         if op.regions or lookup(op.opcode).batch == "host":
             raise NotSteppable(WITHOUT.get(op.opcode, f"`{op.opcode}` is the host's"), op)
         low = lower(op)
-        if not low.machine:
-            return cast(Operand, low.fn(*operands))
-        out = lookup(op.opcode).meaning(self, op, *operands)
+        try:
+            if not low.machine:
+                return cast(Operand, low.fn(*operands))
+            out = lookup(op.opcode).meaning(self, op, *operands)
+        except (IndexError, ZeroDivisionError) as error:  # of constants, in a branch that may never be taken
+            raise NotSteppable(f"an operation on constants that fails: {error}", op) from None
         return out[0] if len(op.results) == 1 else tuple(out)
 
     def reads(self, flag: Tensor) -> int:

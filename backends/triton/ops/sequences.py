@@ -143,6 +143,8 @@ def cut(s: Step, op: Op, v: Operand, *ends: Operand) -> Operand:
     most = n
     if hi is not None and is_static(hi) and is_static(lo) and (int(hi) >= 0) == (int(lo) >= 0):
         most = max(0, min(n, int(hi) - int(lo)))
+    elif hi is not None and is_static(hi) and is_static(lo) and int(hi) < 0:
+        most = max(0, n + int(hi) - int(lo))
     elif hi is not None and len(ends) == 2:
         most = min(n, _apart(s, *op.operands[1:], n))
     at = first[:, None] + s.steps(most)
