@@ -102,11 +102,13 @@ class Requests:
         return next((n for n in (*self.left, *rest) if self.entered.get(n) == entry and self.holds(n, output)), None)
 
     def holds(self, lane: int, output: Sequence[int]) -> bool:
-        """Whether a lane's text goes on after the prompt with these tokens, and at most one that was not taken."""
-        begin = len(self.entered[lane].prompt)
+        """Whether a lane's text goes on after the prompt with these tokens (negative: not known yet), and at most one that was
+        not taken."""
+        table, begin = self.rows.lanes.table, len(self.entered[lane].prompt)
         end = begin + len(output)
-        more = int(self.rows.lanes.table.length[lane]) - end
-        return more in (0, 1) and bool(self.rows.lanes.table.tokens[lane, begin:end].tolist() == list(output))
+        if int(table.length[lane]) - end not in (0, 1):
+            return False
+        return all(there in (own, -1) for own, there in zip(table.tokens[lane, begin:end].tolist(), output, strict=True))
 
     def leave(self, lane: int) -> None:
         """The request of a lane has left the batch, for good or for a while."""
