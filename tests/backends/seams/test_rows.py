@@ -77,6 +77,7 @@ def asked(name: str, rng: random.Random, count: int) -> list[Asked]:
 RAW = ("bregman_topk", "mirostat", "frustratingly_simple", "momentum", "repetition_aware")
 
 
+@pytest.mark.quick(("mirostat", "eager"), ("xtc", "recorded"))
 @pytest.mark.parametrize("records", [False, True], ids=["eager", "recorded"])
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_tokens_are_those_of_a_run(name: str, records: bool, model: LlamaForCausalLM) -> None:
@@ -115,6 +116,7 @@ def test_tokens_are_those_of_a_run(name: str, records: bool, model: LlamaForCaus
         assert r.output == list(run.tokens)
 
 
+@pytest.mark.quick("mirostat", "windowed_penalties")
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_nothing_is_read_back(name: str) -> None:
     """So a step does not wait for the device, and can be recorded."""
