@@ -45,12 +45,12 @@ class Trial:
 def trial(module: Module, params: Mapping[str, Any], core: str) -> Trial:
     """Try a module's algorithm with values of its parameters (others have their defaults). core: "rows", "drafts", "trees" or
     "blocks". Raises DecError for values that the parameters do not take."""
-    values = check_params(module.entry, params)
+    check_params(module.entry, params)
     found = list(_read(module, core))
     if found:
         return Trial(tuple(found))
     try:
-        return CORES[core](module, values)
+        return CORES[core](module, params)
     except NotSteppable as error:
         return Trial((Misfit(error.why, error.op.loc.line if error.op is not None else 0),))
 

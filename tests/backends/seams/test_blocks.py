@@ -15,6 +15,7 @@ from lib.models.masked_models import V, masked
 import decgraph
 from decgraph.backends.seams.blocks import Blocks
 from decgraph.backends.seams.file import exported
+from decgraph.backends.seams.fits import trial
 from decgraph.backends.seams.seam import carried
 from decgraph.backends.triton.values import Spans, Vec, flattened, rebuilt
 from decgraph.errors import DecError
@@ -162,6 +163,13 @@ def entered(blocks: Blocks, prompt: list[int], **named: Any) -> tuple[list[Any],
     cells = torch.tensor([[*prompt[begin:], *[MASK] * (BLOCK - len(prompt) + begin)]])
     at, shown = blocks.enter(torch.tensor([begin]), cells, **named)
     return at, shown, prompt[:begin]
+
+
+def test_sizes_that_nobody_sets_are_the_engines() -> None:
+    """sdlm's canvas is 4 positions long by default, and would not be a block of eight."""
+    assert not trial(decgraph.load("sdlm").module, {}, "blocks").misfits
+    (found,) = trial(decgraph.load("sdlm").module, {"d": 4}, "blocks").misfits
+    assert "not the rest of the block" in found.why and found.line
 
 
 def test_a_block_ends_when_a_forward_has_seen_it() -> None:
