@@ -207,6 +207,7 @@ class Drafts:
         s.base.copy_(lengths if prompts is None else prompts)
         s.limit.fill_(NO_LIMIT)
         s.lost.fill_(False)
+        s.longest_chain = most
         iteration = s.iteration_of()
         tree = next(iteration)
         iteration.close()
