@@ -41,6 +41,7 @@ class Way:
     own_rule: bool = True
     blocks: bool = False
     chain: bool = False
+    first: bool = True
 
 
 VLLM_FLOATS: Final = EngineFact(
@@ -104,8 +105,8 @@ WAYS: Final = (
         "rows",
         "there is none: a step is one token",
         "the program's: a function of the request's seed and id, which the engine's sampler does not touch",
-        "bans, biases and grammar masks are in the logits that the program is given; temperature and truncations are the "
-        "program's",
+        "bans, biases and grammar masks (on runner V2 penalties, too) are in the logits that the program is given; temperature "
+        "and truncations are the program's",
         (
             VLLM_FLOATS,
             EngineFact(
@@ -155,9 +156,11 @@ WAYS: Final = (
         "sglang drafter",
         "trees",
         "the program's rule, in the place of eagle_sample, on the engine's logits at the nodes",
-        "the program's: a function of the request's seed and id",
-        "the program's; thresholds of the engine's own verification are not read",
+        "the program's, but for the first token, which comes with the prompt and is the engine's draw",
+        "biases and grammar masks are in the logits; temperature, truncations and penalties are the program's, at each node "
+        "for its own path; min_new_tokens and thresholds of the engine's verification are not read",
         (SGLANG_FLOATS,),
+        first=False,
     ),
     Way(
         "sglang",

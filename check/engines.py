@@ -68,7 +68,7 @@ class InEngine:
             yield "inside", f"{VERSIONS[self.engine]}: no interface takes it"
         if not any(t.way.core for t in self.through):
             for name, ((why, line), *_) in self.refused.items():
-                yield "", f"no {name}: {f'line {line}: ' if line else ''}{why}"
+                yield "", f"not as {name}: {f'line {line}: ' if line else ''}{why}"
         for found in (*(found for t in self.through for found in t.claims), *self.claims):
             yield found.verdict, f"{found.claim}: {found.why}"
         for fact in dict.fromkeys(fact for t in self.through for fact in t.broken_by):
@@ -127,10 +127,8 @@ def inside(
 
 def tried(module: Module, given: Mapping[str, ParamValue], core: str) -> tuple[Refused, ...]:
     """Why an interface does not take a program, by trying it there: () where it does."""
-    from decgraph.backends.seams.fits import CORES, trial  # loads torch
+    from decgraph.backends.seams.fits import trial  # loads torch
 
-    if core not in CORES:
-        return (("not written yet", 0),)
     try:
         return tuple((m.why, m.line) for m in trial(module, given, core).misfits)
     except DecError as error:  # a parameter without a value
@@ -193,6 +191,8 @@ def left(f: Function, claim: Claim, way: Way, values: Mapping[str, ParamValue], 
     if claim.setting and len(known) == len(names(claim.setting)) and not holds(claim.setting, known):
         said = ", ".join(f"{name} = {value}" for name, value in known.items() if name not in sizes)
         return Left(claim.text, "silent", f"with {said or 'canvases of the size of a block'} it says nothing")
+    if way.own_rule and not way.first and kind_of(claim) == "tokens":
+        return Left(claim.text, "weaker", "in tokens from the second on, where logits are equal; in distribution altogether")
     if way.own_rule:
         return Left(claim.text, "kept", _by_own_rule(claim, way))
     return Left(claim.text, *_by_the_engine(f, claim, way, drafts))

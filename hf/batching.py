@@ -40,7 +40,7 @@ def put(
         hint = "GenerationConfig(do_sample=False), and settings with each request: manager.add_request(ids, temperature=0.7)"
         raise DecError("the manager's generation_config has settings that shape draws, or several texts of a prompt", hint=hint)
     program, vocab = carried(api.of(algorithm).module), manager.model.config.get_text_config().vocab_size
-    rows = Rows(program, params, lanes=lanes, capacity=capacity, vocab=vocab, device=manager.model.device, open=open)
+    rows = Rows(program, params, lanes=lanes + 1, capacity=capacity, vocab=vocab, device=manager.model.device, open=open)
     manager.logit_processor = Processors(LogitsProcessorList([Drawing(manager, rows, lanes)]))
     manager.logit_processor.tensors_required = 1  # for the rows' lanes: it counts those of its own processors alone
 
@@ -56,22 +56,25 @@ class Processors(theirs.ContinuousBatchingLogitsProcessorList):
 
 
 class Drawing(theirs.ContinuousBatchingLogitsProcessor):
-    """The program's draws. held: by a request's id its lane, the length of its prompt and how many tokens it has drawn."""
+    """The program's draws. held: by a request's id its lane, the length of its prompt and how many tokens it has drawn. spare:
+    the last lane of `rows`, for rows of which no token is taken, such as those of parts of prompts."""
 
     ignored_kwargs = ()
 
     def __init__(self, manager: Any, rows: Rows, lanes: int) -> None:
-        self.manager, self.rows, self.free = manager, rows, list(range(lanes))
+        self.manager, self.rows, self.free, self.spare = manager, rows, list(range(lanes)), lanes
+        rows.enter(lanes, (0,))
         self.held: dict[str, tuple[int, int, int]] = {}
-        self.undo = torch.zeros(lanes, dtype=torch.bool, device=rows.device)
+        self.undo = torch.zeros(lanes + 1, dtype=torch.bool, device=rows.device)
         self.supported_kwargs = {**SETTINGS, **dict.fromkeys(rows.open, float)}
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
-        int32_tensor.zero_()
+        int32_tensor.fill_(self.spare)
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
         """The lanes int32[n] of this step's requests. Raises DecError where none is free, and for wrong settings."""
         self.undo.zero_()
+        self.undo[self.spare] = True
         return torch.tensor([self.lane(one.state) for one in requests_with_new_token], dtype=torch.int32)
 
     def told(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
@@ -99,6 +102,6 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
         """Scores [n, V] in which the drawn tokens alone are possible. Raises DecError for a request that met an error."""
         at = tensor_arg[: len(scores)].long()
         drawn = self.rows.step(at, scores, self.undo)
-        if bool(self.rows.failed(at).any()):
+        if bool((self.rows.failed(at) & (at != self.spare)).any()):
             raise DecError(f"{self.rows.module.main} met an error in a request", hint="decgraph.run on its prompt says which")
         return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)

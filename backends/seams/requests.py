@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,12 +21,14 @@ from decgraph.errors import DecError
 log = logging.getLogger("decgraph")
 
 
-class Entered(NamedTuple):
-    """What a lane was entered with."""
+@dataclass
+class Entered:
+    """What a lane was entered with. told: whether an error of it was logged."""
 
     prompt: tuple[int, ...]
     settings: Mapping[str, Any]
     params: Mapping[str, float]
+    told: bool = field(default=False, compare=False)
 
 
 class Requests:
@@ -44,8 +47,7 @@ class Requests:
         self.ends = torch.full_like(rows.lanes.table.length, end)
         self.foreign = torch.zeros_like(rows.lanes.table.lost)
         """Lanes whose text is not what was drawn: something behind the program chose another token."""
-        self.told: set[int] = set()
-        self.late: tuple[Tensor, Sequence[int], Any] | None = None
+        self.late: list[tuple[Tensor, list[tuple[int, Entered]], Any]] = []
         rows.enter(self.spare, (0,))
 
     def join(
@@ -73,7 +75,6 @@ class Requests:
         """A request begins in a lane, or goes on from its text alone."""
         self.entered[lane] = entry
         self.foreign[lane] = False
-        self.told.discard(lane)
         self.serial += 1
         noise = {} if "seed" in entry.settings else {"seed": self.seed, "request_id": self.serial}
         settings = {**noise, **entry.settings}
@@ -82,7 +83,7 @@ class Requests:
         except DecError as error:  # its states are gone; the others go on
             self.rows.enter(lane, entry.prompt, settings=settings, params=entry.params)
             self.rows.lanes.table.lost[lane] = True
-            self.tell(lane, str(error))
+            self.tell(lane, entry, str(error))
 
     def copy(self, source: int, lane: int) -> None:
         """Have what another lane has."""
@@ -92,9 +93,8 @@ class Requests:
         lanes.table.copy_lanes(lanes.table, rows)
         lanes.before = {place: was.index_select(0, rows) for place, was in lanes.before.items()}
         lanes.needs[lane] = lanes.needs[source]
-        self.entered[lane] = self.entered[source]
+        self.entered[lane] = replace(self.entered[source])
         self.foreign[lane] = self.foreign[source]
-        self.told.discard(lane)
 
     def found(self, entry: Entered, output: Sequence[int]) -> int | None:
         """The lane of a request's text, where there is one: of those that were left, if they are told."""
@@ -102,11 +102,13 @@ class Requests:
         return next((n for n in (*self.left, *rest) if self.entered.get(n) == entry and self.holds(n, output)), None)
 
     def holds(self, lane: int, output: Sequence[int]) -> bool:
-        """Whether a lane's text goes on after the prompt with these tokens, and at most one that was not taken."""
-        begin = len(self.entered[lane].prompt)
+        """Whether a lane's text goes on after the prompt with these tokens (negative: not known yet), and at most one that was
+        not taken."""
+        table, begin = self.rows.lanes.table, len(self.entered[lane].prompt)
         end = begin + len(output)
-        more = int(self.rows.lanes.table.length[lane]) - end
-        return more in (0, 1) and bool(self.rows.lanes.table.tokens[lane, begin:end].tolist() == list(output))
+        if int(table.length[lane]) - end not in (0, 1):
+            return False
+        return all(there in (own, -1) for own, there in zip(table.tokens[lane, begin:end].tolist(), output, strict=True))
 
     def leave(self, lane: int) -> None:
         """The request of a lane has left the batch, for good or for a while."""
@@ -121,8 +123,9 @@ class Requests:
         discarded = here == lengths + 1
         was = table.tokens[at, (lengths - 1).clamp(0, self.rows.capacity)]
         other = (~discarded & (here != lengths)) | ((last >= 0) & (last != was))
-        other &= at != self.spare
+        other &= (at != self.spare) & ~table.lost[at]  # a text that ends with an error goes on by its end token
         undo = torch.zeros_like(table.lost).index_copy_(0, at, discarded)
+        undo[self.spare] = True  # its text does not grow
         tokens = self.rows.step(at, logits, undo)
         self.foreign.index_copy_(0, at, self.foreign[at] | other)
         table.lost.index_copy_(0, at, table.lost[at] | other)
@@ -130,30 +133,20 @@ class Requests:
 
     def report(self, lanes: Sequence[int]) -> None:
         """Log the errors of lanes, once each. On an accelerator that is a step late: nothing waits for it."""
-        if self.late is not None:
-            flags, before, ready = self.late
-            if ready is not None and not ready.query():
-                return
-            self.late = None
-            for lane in before:
-                if flags[lane] and lane not in self.told:
-                    self.tell(lane)
-        table = self.rows.lanes.table
-        flags = torch.stack([table.lost, self.foreign]).any(0)
-        if flags.device.type == "cpu":
-            for lane in lanes:
-                if flags[lane] and lane not in self.told:
-                    self.tell(lane)
-            return
-        ready = torch.Event(flags.device)
-        flags = flags.to("cpu", non_blocking=True)
-        ready.record()
-        self.late = flags, tuple(lanes), ready
+        lost = self.rows.lanes.table.lost
+        ready = None if lost.device.type == "cpu" else torch.Event(lost.device)
+        self.late.append((lost.to("cpu", non_blocking=True), [(lane, self.entered[lane]) for lane in lanes], ready))
+        if ready is not None:
+            ready.record()
+        while self.late and (self.late[0][2] is None or self.late[0][2].query()):
+            flags, entries, _ = self.late.pop(0)
+            for lane, entry in entries:
+                if flags[lane] and not entry.told:
+                    self.tell(lane, entry)
 
-    def tell(self, lane: int, why: str = "") -> None:
+    def tell(self, lane: int, entry: Entered, why: str = "") -> None:
         """Log that a request ends with an error."""
-        self.told.add(lane)
-        prompt, settings, _ = self.entered[lane]
+        entry.told = True
         if not why and self.foreign[lane]:
             why = (
                 "the engine's text has another token than was drawn: a setting or another processor behind this one chooses "
@@ -161,8 +154,9 @@ class Requests:
             )
         why = why or "no token was left to draw, or a number was none: bans, masks and the model come before the program"
         log.error(
-            "%s ends request %s (seed %s, prompt of %d tokens %s...) by token %d: %s", self.rows.module.main,
-            settings.get("request_id", 0), settings.get("seed", 0), len(prompt), list(prompt[:8]), int(self.ends[lane]), why,
+            "%s ends request %s (seed %s, prompt of %d tokens %s...) by token %d: %s",
+            self.rows.module.main, entry.settings.get("request_id", 0), entry.settings.get("seed", "none"), len(entry.prompt),
+            list(entry.prompt[:8]), int(self.ends[lane]), why,
         )  # fmt: skip
 
 

@@ -243,7 +243,7 @@ class Lanes(Generic[S]):
                 old.index_copy_(0, at, new[:n].to(old.dtype))
                 continue
             was = self.before.get(place)
-            was = self.before[place] = torch.zeros_like(old) if was is None else was.to(old.dtype)
+            was = self.before[place] = old.clone() if was is None else was.to(old.dtype)
             was.index_copy_(0, at, old.index_select(0, at))
             old.index_copy_(0, at, new[:n].to(old.dtype))
         return tokens

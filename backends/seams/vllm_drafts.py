@@ -99,7 +99,7 @@ def speculator(vllm_config, device, req_states):
             if dummy_run:
                 return out
             lengths = torch.where(num_sampled[:count] > 0, req_states.total_len.gpu[slots].long(), 0)
-            width = int(input_batch.seq_lens_cpu_upper_bound[:count].max()) + 1
+            width = int(input_batch.seq_lens_cpu_upper_bound.numpy()[:count].max()) + 1  # on the host already
             width = min(self.drafter.longest, -(-width // 256) * 256)
             texts, prompts = req_states.all_token_ids.gpu[:, : width + 1][slots], req_states.prompt_len.gpu[slots].long()
             tokens, live = self.drafter.draft(texts, lengths, width, prompts)

@@ -20,8 +20,8 @@ Made for @MADE_FOR@: @LINK@
 
 This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). The program draws
 each token itself and lets nothing else through: a request's temperature, truncation and penalties reach the program, which uses
-them or refuses them, and the engine's change nothing any more; bias, bans and grammars come before and are seen. A request may
-set the parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:
+them or refuses them, and the engine's change nothing any more; bias, bans and grammars (on V2 penalties too) come before and
+are seen. A request may set the parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:
 
     client.completions.create(..., temperature=1, extra_body={"vllm_xargs": {"seed": 5}})    # the API of the server
     SamplingParams(temperature=1, extra_args={"seed": 5})                                    # vllm.LLM
@@ -50,7 +50,9 @@ def read(params):
     own = {"seed": params.seed, **(params.extra_args or {})}
     noise = {name: own.pop(name) for name in ("seed", "request_id") if own.get(name) is not None}
     own.pop("seed", None)
-    shaping = {name: getattr(params, name) for name, off in PLAIN.items() if getattr(params, name) not in (off, -1)}
+    shaping = {name: value for name, off in PLAIN.items() if (value := getattr(params, name)) != off}
+    if shaping.get("top_k") == -1:  # no limit too
+        del shaping["top_k"]
     return {"temperature": params.temperature, **shaping, **noise}, own
 
 
@@ -91,7 +93,10 @@ class @CLASS@(V1, V2):
             self.width = 1 + (spec.num_speculative_tokens if spec else 0)
 
     def join(self, params, prompt, output):
-        return self.requests.join(prompt, output, *read(params), params.eos_token_id)
+        settings, own = read(params)
+        if self.state is not None:  # V2 has applied penalties before
+            settings = {name: value for name, value in settings.items() if "penalty" not in name}
+        return self.requests.join(prompt, output, settings, own, params.eos_token_id)
 
     # -- V1
     def is_argmax_invariant(self):

@@ -72,8 +72,13 @@ def test_a_program_that_draws_keeps_what_it_claims(engine: str) -> None:
 def test_an_engine_that_verifies_has_other_noise() -> None:
     (found,) = left("prompt_lookup", way("vllm drafter")).values()
     assert found.verdict == "weaker" and found.why.startswith("in distribution: ")
-    (found,) = left("prompt_lookup", way("sglang drafter")).values()
+    (found,) = left("speculative", way("sglang drafter")).values()
     assert found.verdict == "kept"
+
+
+def test_a_first_token_comes_with_the_prompt() -> None:
+    (found,) = left("prompt_lookup", way("sglang drafter")).values()
+    assert found.verdict == "weaker" and found.why.startswith("in tokens from the second on")
 
 
 def test_what_is_about_its_own_verification_is_lost_where_the_engine_verifies() -> None:
@@ -167,8 +172,8 @@ GOLDEN = """inside    vLLM 0.32.0, as a drafter of vLLM's own (checked, not expo
           verification: the engine's rejection sampler, which takes for the distribution of a draft what its logits state
           noise: the engine's
           settings: the engine's; runner V1 refuses min_p and logit_bias beside speculation
-          no vllm logits processor: ...
-          no vllm drafter: ...
+          not as vllm logits processor: ...
+          not as vllm drafter: ...
 lost      refines autoregressive(target) in distribution: its drafts are not drawn from what they state; without stated \
 distributions (one token for each draft) it would be in distribution
 refuted   every draft is drawn from what it states: no derivation: line 11: drafts whose distributions are not known to be \
@@ -189,11 +194,12 @@ distribution of that draft: total variation 12/85 = 0.1412
 """.replace("\\\n", "")
 
 
+@pytest.mark.slow  # what is refuted is shrunk first
 def test_the_command(capsys: Capture) -> None:
-    assert main(["check", str(FOLDER / "no_temperature.dec"), "--models", "2", "--engine", "vllm"]) == 1
+    assert main(["check", str(FOLDER / "no_temperature.dec"), "--seconds", "1", "--engine", "vllm"]) == 1
     out = capsys.readouterr().out
     out = out[out.index("inside ") :]
-    assert re.sub(r"^( +no vllm [a-z ]+: ).*", r"\1...", out, flags=re.M) == GOLDEN
+    assert re.sub(r"^( +not as vllm [a-z ]+: ).*", r"\1...", out, flags=re.M) == GOLDEN
 
 
 def test_the_command_in_json(capsys: Capture) -> None:
@@ -212,10 +218,19 @@ def test_trees_are_no_drafts_of_vllm() -> None:
     assert [found.verdict for found in there.claims] == ["not run"]
 
 
-def test_what_an_interface_takes_is_tried() -> None:
-    there = inside(find("top_n_sigma")[0], "vllm")
-    assert [t.way.name for t in there.through] == ["vllm logits processor"]
-    assert set(there.refused) == {"vllm drafter"}
+@pytest.mark.parametrize(
+    ("name", "engine", "taken"),
+    [
+        ("top_n_sigma", "vllm", "vllm logits processor"),
+        ("prompt_lookup", "vllm", "vllm drafter"),
+        ("prompt_lookup", "sglang", "sglang drafter"),
+        ("eb_sampler", "sglang", "sglang dllm"),
+    ],
+)
+def test_what_an_interface_takes_is_tried(name: str, engine: str, taken: str) -> None:
+    there = inside(find(name)[0], engine)
+    assert [t.way.name for t in there.through] == [taken]
+    assert set(there.refused) == {w.name for w in WAYS if w.engine == engine} - {taken}
 
 
 @pytest.mark.parametrize("words", [["speculative", "--engine", "llama.cpp"], ["speculative", "jacobi", "--engine", "vllm"]])

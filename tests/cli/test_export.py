@@ -8,42 +8,67 @@ from pathlib import Path
 
 import pytest
 
+from decgraph.api import load
 from decgraph.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize(("engine", "made_for"), [("vllm", "vLLM 0.33.0"), ("sglang", "SGLang 0.5.23")])
-def test_a_file_is_written(
-    engine: str, made_for: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+@pytest.mark.parametrize(
+    ("engine", "name", "said"),
+    [
+        ("vllm", "mirostat", "Mirostat, a logits processor, made for vLLM"),
+        ("vllm", "prompt_lookup", "PromptLookup, a drafter, drafts of at most 10 tokens, made for vLLM"),
+        ("sglang", "prompt_lookup", "PromptLookup, a drafter, drafts of at most 10 tokens, made for SGLang"),
+        ("sglang", "mirostat", "Mirostat, a logits processor, made for SGLang"),
+        ("sglang", "llada", "Llada, a dLLM algorithm, made for SGLang"),
+    ],
+)
+def test_a_file_is_written_for_the_interface_that_fits(
+    engine: str, name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["export", engine, "prompt_lookup", "--set", "k=6"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(
-        f"wrote prompt_lookup_{engine}.py: PromptLookupProposer, drafts of at most 6 tokens, made for {made_for}"
-    )
-    text = (tmp_path / f"prompt_lookup_{engine}.py").read_text(encoding="utf-8")
-    assert f"written by `decgraph export {engine}`" in text and "(Yang et al., 2023)" in text
+    assert main(["export", engine, name]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {name}_{engine}.py: {said}")
+    text = (tmp_path / f"{name}_{engine}.py").read_text(encoding="utf-8")
+    assert f"by `decgraph export {engine}`" in text
     assert not re.search(r"@[A-Z_]+@", text), "every blank of the template is filled in"
     compile(text, "exported", "exec")
-    assert main(["export", engine, "prompt_lookup"]) == 1
+
+
+def test_values_are_in_the_file_and_a_file_that_is_there_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "vllm", "prompt_lookup", "--set", "k=6"]) == 0
+    assert "at most 6 tokens" in capsys.readouterr().out
+    text = (tmp_path / "prompt_lookup_vllm.py").read_text(encoding="utf-8")
+    assert "'k': 6" in text and '"num_speculative_tokens": 6' in text and "(Yang et al., 2023)" in text
+    assert main(["export", "vllm", "prompt_lookup"]) == 1
     assert "is there already" in capsys.readouterr().err
-    assert main(["export", engine, "prompt_lookup", "--force", "--json"]) == 0
+    assert main(["export", "vllm", "mirostat", "--json"]) == 0
     got = json.loads(capsys.readouterr().out)
-    assert (got["file"], got["class"]) == (f"prompt_lookup_{engine}.py", "PromptLookupProposer")
-    assert made_for in got["made_for"]
+    assert (got["file"], got["class"], got["interface"]) == ("mirostat_vllm.py", "Mirostat", "logits")
+    assert got["open"] == ["tau", "eta"] and got["most"] is None
 
 
 def test_refusals_say_why_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["export", "vllm", "speculative"]) == 1
     err = capsys.readouterr().err
-    assert "speculative cannot be exported for vLLM" in err
-    assert "stdlib/speculative.dec: it drafts with a model, `drafter`" in err
-    assert "stdlib/speculative.dec:12: its verification by rejection is its own" in err
-    assert not list(tmp_path.iterdir())
+    assert "speculative cannot be exported for vllm" in err
+    assert re.search(r"as logits: .*stdlib/speculative.dec: it calls `target`, `drafter`: the engine computes one model", err)
+    text = load("prompt_lookup").text.replace("    refines autoregressive(target) in tokens\n", "")
+    (tmp_path / "mine.dec").write_text(text)
+    assert main(["export", "vllm", "mine.dec"]) == 1
+    line = 1 + next(n for n, line in enumerate(text.splitlines()) if "verify t by" in line)
+    assert f"as drafts: mine.dec:{line}: its verification by match is its own" in capsys.readouterr().err
+    assert main(["export", "sglang", "prompt_lookup", "--as", "dllm"]) == 1
+    assert "as dllm" in (err := capsys.readouterr().err) and "as drafts" not in err
+    assert main(["export", "sglang", "prompt_lookup", "--as", "rows"]) == 1
+    assert "logits, drafts, dllm" in capsys.readouterr().err
     assert main(["export", "vllm", "prompt_lookup", "--set", "k=99"]) == 1
     assert "must be in 1..64" in capsys.readouterr().err
     assert main(["export", "vllm", "prompt_lookup", "--out", "/nowhere/x.py"]) == 1
     assert "cannot write" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.dec"]

@@ -70,6 +70,19 @@ def prompts(count: int) -> list[list[int]]:
     return [[rng.randrange(3, V - 1) for _ in range(n)] for n in LENGTHS[:count]]
 
 
+@cache
+def algorithm(name: str) -> str:
+    """The exported file of a program."""
+    return exported("sglang", decgraph.load(name).module, {}, key="dllm").text
+
+
+@cache
+def expected(name: str, i: int, temperature: int) -> list[int]:
+    """Two blocks of request number i."""
+    prompt = prompts(6)[i]
+    return own(name, prompt, rounded(len(prompt), 2), {}, seed=9 + i, temperature=temperature)
+
+
 def own(name: str, prompt: list[int], length: int, params: dict[str, Any], **fields: Any) -> list[int]:
     """The tokens of a run for each block, whose number is the request's."""
     sized = Blocks(decgraph.load(name).module, block=BLOCK, vocab=V, mask=MASK).params
@@ -86,6 +99,10 @@ def rounded(n: int, blocks: int) -> int:
     return (n // BLOCK + blocks) * BLOCK
 
 
+def class_of(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
 def asked(i: int, prompt: list[int], plain: dict[str, Any], blocks: int = 2) -> Req:
     return Req(f"r{i}", prompt, {"sampling_seed": 9 + i, **plain}, length=rounded(len(prompt), blocks) - len(prompt))
 
@@ -98,14 +115,12 @@ def asked(i: int, prompt: list[int], plain: dict[str, Any], blocks: int = 2) -> 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tokens_are_those_of_a_run(name: str, form: str, temperature: int) -> None:
     """Six requests, two blocks of eight each, through SGLang's interface: a whole block at once, or first done, first out."""
-    file = exported("sglang", decgraph.load(name).module, {}, key="dllm")
-    made = loaded(file.text, file.name)[file.class_name]
+    made = loaded(algorithm(name), name)[class_of(name)]
     greedy = {"top_k": 1} if temperature == 0 else {}
     reqs = [asked(i, prompt, greedy) for i, prompt in enumerate(prompts(6))]
     DllmEngine(made, forward, V).serve(reqs, form == "fdfo", random.Random(1))
     for i, r in enumerate(reqs):
-        want = own(name, r.origin_input_ids, rounded(LENGTHS[i], 2), {}, seed=9 + i, temperature=temperature)
-        assert r.output_ids == want
+        assert r.output_ids == expected(name, i, temperature)
 
 
 @pytest.mark.quick(but=("soft_value", "learn2pd"))
@@ -119,14 +134,14 @@ def test_what_cannot_wait_is_refused_with_its_line(name: str) -> None:
 def test_an_aborted_request_leaves_the_others_alone() -> None:
     """Requests go away in the middle of a block, again and again, and nothing is left of them."""
     name = "fast_dllm_uncached"
-    file = exported("sglang", decgraph.load(name).module, {}, key="dllm")
-    made = loaded(file.text, file.name)[file.class_name]
+    made = loaded(algorithm(name), name)[class_of(name)]
     engine = DllmEngine(made, forward, V)
     reqs = [asked(i, prompts(6)[i % 6], {}, blocks=1) for i in range(12)]
     engine.serve(reqs, True, random.Random(1), aborts=reqs[::2])
     for i, r in enumerate(reqs):
         if i % 2:
-            assert r.output_ids == own(name, r.origin_input_ids, rounded(len(r.origin_input_ids), 1), {}, seed=9 + i)
+            length = rounded(len(r.origin_input_ids), 1)
+            assert r.output_ids == own(name, r.origin_input_ids, length, {}, seed=9 + i)
     assert any(not r.output_ids for r in reqs)
     del reqs, r
     assert not made.requests

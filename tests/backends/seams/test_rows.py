@@ -24,7 +24,7 @@ OPEN = {
     "dynamic_temperature": {},
     "frustratingly_simple": {},
     "mirostat": {"tau": (2.0, 5.0), "eta": (0.1, 0.3)},
-    "mirostat_v1": {},
+    "mirostat_v1": {"tau": (2.0, 5.0), "eta": (0.1, 0.3)},
     "momentum": {},
     "repetition_aware": {},
     "top_n_sigma": {"n": (0.5, 1.0, 2.0)},

@@ -3,18 +3,22 @@ does with its batch; what is refused; how an error of one request ends it and no
 
 from __future__ import annotations
 
+import ast
+import inspect
 import logging
 import random
+from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lib.engines import fake_vllm as fake
+from lib.engines.published_seams import VLLM_CONTEXT, VLLM_LOGITS, VLLM_LOGITS_V2, VLLM_STATE, VLLM_UPDATE
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import decgraph
-from decgraph.backends.seams.file import exported
+from decgraph.backends.seams.file import Exported, exported
 from decgraph.backends.seams.requests import Requests
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.seams.seam import carried
@@ -41,19 +45,23 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     fake.install(monkeypatch)
 
 
+@cache
+def made_of(name: str) -> Exported:
+    return exported("vllm", decgraph.load(name).module, {}, key="logits")
+
+
 def file_of(name: str) -> Any:
     """The class of an exported file."""
-    chosen = decgraph.load(name)
-    made = exported("vllm", chosen.module, {}, key="logits")
+    made = made_of(name)
     module = ModuleType(made.name)
     exec(compile(made.text, made.name, "exec"), vars(module))
     return getattr(module, made.class_name)
 
 
-def requests(name: str, model: LlamaForCausalLM, count: int, rng: random.Random) -> list[fake.Asked]:
-    """Requests with settings and parameters of their own, and what `decgraph.run` gives them."""
+def requests(name: str, model: LlamaForCausalLM, count: int, rng: random.Random, **last: float) -> list[fake.Asked]:
+    """Requests with settings and parameters of their own, and what `decgraph.run` gives them. last: the fourth's settings."""
     own = {"mirostat": {"tau": 3.0}, "typical": {"mass": 0.6}, "xtc": {"chance": 0.9}}.get(name, {})
-    shaping: list[dict[str, Any]] = [{}, {"temperature": 0.7, "top_k": 20}, {"temperature": 0}, {"repetition_penalty": 1.3}]
+    shaping: list[dict[str, Any]] = [{}, {"temperature": 0.7, "top_k": 20}, {"temperature": 0}, last]
     out = []
     for i in range(count):
         settings = {"temperature": 1} if name == "mirostat" else {"temperature": 1, **shaping[i % 4]}
@@ -68,6 +76,26 @@ def requests(name: str, model: LlamaForCausalLM, count: int, rng: random.Random)
     return out
 
 
+@pytest.mark.parametrize("methods", [VLLM_LOGITS, VLLM_LOGITS_V2], ids=["V1", "V2"])
+def test_methods_take_what_the_engine_hands_over(methods: dict[str, tuple[str, ...]]) -> None:
+    made = file_of("typical")
+    for name, given in methods.items():
+        inspect.signature(getattr(made, name)).bind(*given)
+    assert made.is_argmax_invariant(object()) is False  # greedy requests are drawn for too
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [("ctx", VLLM_CONTEXT), ("self.state", VLLM_STATE), ("update", VLLM_UPDATE)],
+    ids=lambda v: str(v)[:10],
+)
+def test_what_is_read_is_published(name: str, published: tuple[str, ...]) -> None:
+    tree = ast.parse(made_of("typical").text)
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name}
+    assert read
+    assert read <= {*published}
+
+
 def equal(asked: list[fake.Asked]) -> list[bool]:
     return [r.output == r.expected for r in asked]
 
@@ -76,7 +104,7 @@ def equal(asked: list[fake.Asked]) -> list[bool]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tokens_in_v1(name: str, late: bool, model: LlamaForCausalLM) -> None:
     rng = random.Random(7)
-    asked = requests(name, model, 8, rng)
+    asked = requests(name, model, 8, rng, repetition_penalty=1.3)
     processor = file_of(name)(fake.config(MOST, VOCAB), torch.device("cpu"), False)
     runner = fake.V1(processor, lambda text: logits_of(model, text), MOST, rng, late=late)
     runner.run(asked)
@@ -101,12 +129,22 @@ def test_tokens_in_v2(name: str, drafts: int, model: LlamaForCausalLM) -> None:
     assert min(runner.counts[what] for what in wanted) > 1, runner.counts
 
 
+def test_penalties_of_v2_are_not_applied_again(model: LlamaForCausalLM) -> None:
+    rng = random.Random(6)
+    asked = requests("autoregressive", model, 4, rng, repetition_penalty=1.5, frequency_penalty=0.7, presence_penalty=0.4)
+    state = fake.slots(MOST, VOCAB, 96)
+    processor = file_of("autoregressive")(fake.config(MOST, VOCAB), state)
+    fake.V2(processor, lambda text: logits_of(model, text), MOST, rng, state=state).run(asked)
+    assert equal(asked) == [True] * 4
+
+
 @pytest.mark.parametrize(
     ("name", "params", "said"),
     [
         ("mirostat", {"temperature": 1, "top_k": 5}, "top_k would change nothing"),
         ("mirostat", {"temperature": 0.5}, "temperature would change nothing"),
         ("mirostat", {"extra_args": {"tua": 3}}, "no parameter `tua`.*\n.*tau, eta"),
+        ("mirostat", {"presence_penalty": -1.0}, "presence_penalty would change nothing"),
         ("typical", {"extra_args": {"mass": 7}}, "mass"),
         ("typical", {"extra_args": {"seed": "x"}}, "seed"),
     ],
@@ -206,3 +244,20 @@ def test_rows_that_are_no_requests_stay_as_they_are() -> None:
     )  # fmt: skip
     state.total_len.np[:] = 1
     assert torch.equal(processor.apply(logits.clone(), ctx), logits)
+
+
+def test_an_error_that_is_known_late_names_the_request_that_it_was_of(caplog: pytest.LogCaptureFixture) -> None:
+    """On an accelerator flags come when a step is over; the lane may be another request's then."""
+    held = rows("typical", 2)
+    lane = held.join([5, 6, 7], [], {"seed": 11}, {})
+    over = [False, True]
+    ready = SimpleNamespace(query=lambda: over.pop(0))
+    held.late.append((numbers(1, 0).bool(), [(lane, held.entered[lane])], ready))
+    held.leave(lane)
+    assert held.join([8, 9], [], {"seed": 12}, {}) == lane
+    with caplog.at_level(logging.ERROR, "decgraph"):
+        held.report([lane])
+        assert not caplog.messages
+        held.report([lane])
+    assert len(caplog.messages) == 1
+    assert "(seed 11, prompt of 3 tokens" in caplog.text

@@ -216,7 +216,8 @@ def slots(most: int, vocab: int, longest: int) -> Any:
 
 
 class V2(Engine):
-    """Model runner V2: a slot a request. drafts: how many tokens it drafts, right and wrong ones of what is expected."""
+    """Model runner V2: a slot a request, and penalties before the processor. drafts: how many tokens it drafts, right and wrong
+    ones of what is expected."""
 
     def __init__(self, *args: Any, state: Any, drafts: int = 0) -> None:
         super().__init__(*args)
@@ -260,6 +261,13 @@ class V2(Engine):
         right = request.expected[n : n + min(self.drafts, request.most - n - 1)]
         return [t if self.rng.random() < 0.8 else 2 for t in right[: self.rng.randrange(self.drafts + 1)]]
 
+    def penalised(self, row: Tensor, text: list[int], request: Asked) -> Tensor:
+        """Logits [V] after a request's penalties."""
+        p, seen, row = request.params, sorted({*text}), row.clone()
+        row[seen] = torch.where(row[seen] > 0, row[seen] / p.repetition_penalty, row[seen] * p.repetition_penalty)
+        new = torch.bincount(torch.tensor(text[len(request.prompt) :], dtype=torch.int64), minlength=len(row))
+        return row - p.frequency_penalty * new - p.presence_penalty * (new > 0)
+
     def draw(self, batch: list[int]) -> None:
         for slot in batch:
             self.part(self.slot[slot])
@@ -268,10 +276,9 @@ class V2(Engine):
         for slot, own in zip(batch, drafts, strict=True):
             request = self.slot[slot]
             known = request.text[: request.computed]
-            rows += [
-                (slot, depth, own[depth - 1] if depth else known[-1], self.row([*known, *own[:depth]]))
-                for depth in range(1 + len(own))
-            ]
+            for depth in range(1 + len(own)):
+                text = [*known, *own[:depth]]
+                rows.append((slot, depth, text[-1], self.penalised(self.row(text), text, request)))
         ctx = SimpleNamespace(
             expanded_idx_mapping=torch.tensor([r[0] for r in rows], dtype=torch.int32),
             idx_mapping=torch.tensor(batch, dtype=torch.int32),

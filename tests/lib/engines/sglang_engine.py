@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from weakref import proxy
@@ -84,6 +86,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     if folder := os.environ.get("DECGRAPH_SGLANG"):
         for part in folder.split(os.pathsep):
             monkeypatch.syspath_prepend(part)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in MODULES:
+                import_module(name)
         return
     for name, values in MODULES.items():
         made = ModuleType(name)
@@ -205,3 +211,54 @@ class DllmEngine:
                 if r in aborts and seen[r.rid] == 3:
                     live.remove(r)
         raise AssertionError("a block does not end")
+
+
+class LogitsEngine:
+    """An engine with a custom logit processor. row: logits [V] after a text. Prompts are computed in parts of up to `part`
+    tokens, each of which is drawn after; with `overlap` outputs are known a step late, and a request that is retracted loses
+    the token of the step that runs."""
+
+    def __init__(self, make: Callable[[], Any], row: Callable[[list[int]], Tensor], *, overlap: bool, part: int = 3) -> None:
+        self.make, self.row, self.overlap, self.part = make, row, overlap, part
+        self.parts = self.retracted = 0
+
+    def serve(self, reqs: Sequence[Req], rng: random.Random, most: int = 3) -> None:
+        """Run requests until each has its length, or has an error; up to `most` at once."""
+        wait, live, running = list(reqs), list[Req](), self.make()
+        late: list[tuple[Req, int]] = []
+        while wait or live:
+            begins = bool(wait) and len(live) < most
+            while wait and len(live) < most:
+                live.append(wait.pop(0))
+            processor = self.make() if begins else running  # an instance for each batch that begins
+            rng.shuffle(live)
+            drawn = dict(late)
+            texts = {id(r): [*r.origin_input_ids, *r.output_ids, *([drawn[r]] if r in drawn else [])] for r in live}
+            for r in live:
+                text = texts[id(r)]
+                step = 1 if r.kv.kv_committed_len + 1 == len(text) and r.output_ids else self.part
+                r.kv.kv_committed_len = min(len(text), r.kv.kv_committed_len + step)
+            logits = torch.stack([self.row(texts[id(r)][: r.kv.kv_committed_len]) for r in live])
+            params = [r.sampling_params.custom_params for r in live]
+            tokens = processor(logits, params).argmax(1).tolist()
+            for r, token in late:
+                self.append(r, token)
+            late = []
+            for r, token in zip(live, tokens):
+                if r.kv.kv_committed_len < len(texts[id(r)]):
+                    self.parts += 1
+                elif self.overlap:
+                    late.append((r, token))
+                else:
+                    self.append(r, token)
+            for r in live:
+                if rng.random() < 0.08 and r.output_ids and r.to_finish is None:
+                    self.retracted += 1
+                    r.kv.kv_committed_len = 0
+                    late = [(other, token) for other, token in late if other is not r]
+            live = [r for r in live if len(r.output_ids) < r.length and r.to_finish is None]
+            late = [(r, token) for r, token in late if r in live]
+
+    def append(self, r: Req, token: int) -> None:
+        if len(r.output_ids) < r.length:
+            r.output_ids.append(token)
