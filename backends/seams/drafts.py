@@ -69,9 +69,7 @@ class NodeSlots(EngineSlots):
 
     def committed(self, before: Tensor, accepted: Tensor, most: int, path: Path | None) -> None:
         s = cast(Drafting, self.s)
-        if (
-            path is None or s.at is None or path.tree.token is not s.at.token
-        ):  # tokens that were not among those that the target read
+        if path is None or s.at is None or path.tree.token is not s.at.token:  # not the tokens that the target read
             s.lead = max(s.lead, most - 1)
 
 
@@ -207,6 +205,7 @@ class Drafts:
         s.base.copy_(lengths if prompts is None else prompts)
         s.limit.fill_(NO_LIMIT)
         s.lost.fill_(False)
+        s.longest_chain = most
         iteration = s.iteration_of()
         tree = next(iteration)
         iteration.close()

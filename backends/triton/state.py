@@ -73,6 +73,8 @@ class Step(Evaluator):
     slots: ClassVar[dict[str, Callable[[Step, str, DeviceModel], Slots]]] = {}
     as_driver = True
     """Whether drafts are a driver's where tokens do not depend on it: trees end where the request may, indexes forget."""
+    longest_chain: int | None = None
+    """The most drafts of a chain that are of use."""
 
     def __init__(
         self, module: Module, function: str, models: Mapping[str, DeviceModel], params: Mapping[str, ParamValue], frame: Frame

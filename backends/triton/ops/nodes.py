@@ -39,7 +39,7 @@ def children(s: Step, t: Tree, at: Tensor, among: np.ndarray | None = None) -> t
 def reachable(s: Step, t: Tree, last: bool = False) -> Tensor | None:
     """bool[B, N]: the nodes that a driver drafts, which ends at the request's limit and under tokens that end the text
     (ir/places.py); None: all. A step drafts further: its trees have one size. last: those of the last growth alone."""
-    if "limit" not in t.until:
+    if "limit" not in t.until or not s.as_driver:
         return None
     place = torch.zeros_like(s.length)
     if "place" in t.until:

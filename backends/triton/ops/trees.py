@@ -52,7 +52,7 @@ def new(s: Step, op: Op, base: Operand = None) -> Tree:
     if not isinstance(base, Context) or base.parent:
         raise NotSteppable("a tree that does not grow drafts from the context", op)
     until = tuple(op.attrs.get("until", ()))
-    ended = (s.lanes(ROOT > 0),) if "ends" in until else ()
+    ended = (s.lanes(ROOT > 0),) if "ends" in until and s.as_driver else ()
     return Tree(base, s.lanes(ROOT - 1), ROOT, ROOT, ROOT - 1, epoch=s.epoch, until=until, ended=ended)
 
 
@@ -66,6 +66,8 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
         raise NotSteppable("a tree that grows after it was pruned", op)
     chain, names, grown = bool(op.attrs.get("chain")), op.attrs.get("columns", ()), flat_draws(what)
     grown = s.packed(grown) if chain else grown
+    if chain and s.longest_chain is not None:
+        grown = s.first_of(grown, min(s.longest_chain, grown.shape[0]))
     n, first = grown.shape[0], t.size
     ids = np.arange(first, first + n)
     below = _chain_below(s, op, t, ROOT if at is None else at, ids) if chain else None

@@ -18,7 +18,7 @@ from decgraph.backends.triton.ops.nodes import children, node_path, reachable
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Noise, Operand, Path, Rows, RowSource, Tree, is_static
+from decgraph.backends.triton.values import Dist, Draws, Noise, Operand, Path, Rows, RowSource, Tree, Vec, is_static
 from decgraph.backends.triton.vectors import COMPARED, alike, both, count_of, fitted, live_of, mapped
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.values import Op, Value
@@ -302,9 +302,44 @@ def level_get(s: Step, op: Op, level: Level | Topology) -> Operand:
     return s.level_field(level, op.attrs["field"])
 
 
+def places_of(s: Step, op: Op, xs: Operand | Topology) -> Operand | None:
+    """The comprehension `[i + n for i in 0..m if all(v[i:i + n] == w)]`, or of `i`, n the length of w: all places of v are
+    compared at once. None for another one."""
+    made, item = {r: o for o in op.regions[0].ops for r in o.results}, op.regions[0].args[1]
+    test = made.get(op.regions[0].yields[-1])
+    same = made.get(test.operands[0]) if test is not None and test.opcode == "reduce" and test.attrs["fn"] == "all" else None
+    part = made.get(same.operands[0]) if same is not None and same.opcode == "map" and same.attrs["fn"] == "eq" else None
+    if part is None or same is None or part.opcode != "slice" or len(part.operands) != 3 or part.operands[1] is not item:
+        return None
+    ends = [r for r, o in made.items() if o.opcode == "map" and o.attrs["fn"] == "add" and o.operands[0] is item]
+    lengths = {made[r].operands[1] for r in ends}
+    whole, first = s.makers.get(next(iter(lengths), item)), s.makers.get(op.operands[0])
+    text_op = made.get(part.operands[0])
+    asked = text_op is not None and text_op.opcode == "request"  # the prompt, named inside
+    outer = not {same.operands[1], *lengths} & {*made, item} and (asked or text_op is None)
+    of = whole is not None and whole.opcode == "len" and whole.operands[0] is same.operands[1] and len(lengths) == 1
+    row = first is not None and first.opcode == "tile" and first.attrs["kind"] == "iota"
+    gives = op.regions[0].yields[0]
+    if not (outer and of and row) or part.operands[2] not in ends or gives is not item and gives not in ends:
+        return None
+    if asked and text_op is not None:
+        s.op(text_op)
+    v, w = (s.packed(s.tokens_of(s.env[x])) for x in (part.operands[0], same.operands[1]))
+    text, key, n = s.lanes(v), s.lanes(w), s.lives(w).sum(1, keepdim=True)
+    size = int(text.shape[1])
+    good = s.lanes(np.arange(size) < count_of(xs)) if is_static(xs) else fitted(s.lives(xs), size)
+    for d in range(int(key.shape[1])):
+        here = (text == key[:, d : d + 1]) | (d >= n)
+        good = good & torch.nn.functional.pad(here[:, d:], (0, min(d, size)), value=True)
+    places = s.lanes(s.steps(size)[None])
+    return s.packed(Vec(places if gives is item else places + n, good))
+
+
 @step("each")
 def each(s: Step, op: Op, xs: Operand | Topology) -> Operand:
     """A value for every element of a vector, list or topology."""
+    if (found := places_of(s, op, xs)) is not None:
+        return found
     if isinstance(xs, np.ndarray | Sequence | Topology):
         items, there = [cast(Operand, xs[i]) for i in range(len(xs))], None
     else:

@@ -22,7 +22,7 @@ from decgraph.backends.seams.file import Exported, _written
 from decgraph.backends.seams.fits import trial
 
 VOCAB = 61
-QUICK = (("prompt_lookup", True), ("token_recycling", False), ("lexical_unit", True))
+QUICK = (("token_recycling", True),)
 PROGRAMS: dict[str, dict[str, Any]] = {
     "anpd": {},
     "ems_sd": {},
