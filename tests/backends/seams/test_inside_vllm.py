@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 import torch
 from lib.engines import published_seams, vllm_driver
@@ -285,6 +284,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_refusals_are_http_400(server: str, request: pytest.FixtureRequest) -> None:
+    import openai
+
     asked = requests("mirostat", count=1)[0]
     plain: dict[str, Any] = {"model": "target", "prompt": asked["prompt"], "max_tokens": 8, "temperature": 1}
     client = openai.OpenAI(base_url=server, api_key="none", max_retries=0)
