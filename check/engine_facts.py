@@ -105,8 +105,8 @@ WAYS: Final = (
         "rows",
         "there is none: a step is one token",
         "the program's: a function of the request's seed and id, which the engine's sampler does not touch",
-        "bans, biases and grammar masks are in the logits that the program is given; temperature and truncations are the "
-        "program's",
+        "bans, biases and grammar masks (on runner V2 penalties, too) are in the logits that the program is given; temperature "
+        "and truncations are the program's",
         (
             VLLM_FLOATS,
             EngineFact(

@@ -127,10 +127,8 @@ def inside(
 
 def tried(module: Module, given: Mapping[str, ParamValue], core: str) -> tuple[Refused, ...]:
     """Why an interface does not take a program, by trying it there: () where it does."""
-    from decgraph.backends.seams.fits import CORES, trial  # loads torch
+    from decgraph.backends.seams.fits import trial  # loads torch
 
-    if core not in CORES:
-        return (("not written yet", 0),)
     try:
         return tuple((m.why, m.line) for m in trial(module, given, core).misfits)
     except DecError as error:  # a parameter without a value

@@ -20,8 +20,8 @@ Made for @MADE_FOR@: @LINK@
 
 This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). The program draws
 each token itself and lets nothing else through: a request's temperature, truncation and penalties reach the program, which uses
-them or refuses them, and the engine's change nothing any more; bias, bans and grammars come before and are seen (on V2 penalties
-too). A request may set the parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:
+them or refuses them, and the engine's change nothing any more; bias, bans and grammars (on V2 penalties too) come before and
+are seen. A request may set the parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:
 
     client.completions.create(..., temperature=1, extra_body={"vllm_xargs": {"seed": 5}})    # the API of the server
     SamplingParams(temperature=1, extra_args={"seed": 5})                                    # vllm.LLM

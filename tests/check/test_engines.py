@@ -194,8 +194,9 @@ distribution of that draft: total variation 12/85 = 0.1412
 """.replace("\\\n", "")
 
 
+@pytest.mark.slow  # what is refuted is shrunk first
 def test_the_command(capsys: Capture) -> None:
-    assert main(["check", str(FOLDER / "no_temperature.dec"), "--models", "2", "--engine", "vllm"]) == 1
+    assert main(["check", str(FOLDER / "no_temperature.dec"), "--seconds", "1", "--engine", "vllm"]) == 1
     out = capsys.readouterr().out
     out = out[out.index("inside ") :]
     assert re.sub(r"^( +not as vllm [a-z ]+: ).*", r"\1...", out, flags=re.M) == GOLDEN
@@ -218,7 +219,13 @@ def test_trees_are_no_drafts_of_vllm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "engine", "taken"), [("top_n_sigma", "vllm", "vllm logits processor"), ("eb_sampler", "sglang", "sglang dllm")]
+    ("name", "engine", "taken"),
+    [
+        ("top_n_sigma", "vllm", "vllm logits processor"),
+        ("prompt_lookup", "vllm", "vllm drafter"),
+        ("prompt_lookup", "sglang", "sglang drafter"),
+        ("eb_sampler", "sglang", "sglang dllm"),
+    ],
 )
 def test_what_an_interface_takes_is_tried(name: str, engine: str, taken: str) -> None:
     there = inside(find(name)[0], engine)

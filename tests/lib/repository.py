@@ -16,7 +16,9 @@ ROOMS = (
 )  # fmt: skip
 
 # What lies here may import torch and its family at the top of a file; everyone else does so in functions.
-HEAVY_FOLDERS = ("runtime/models", "runtime/native", "zoo", "backends/torch", "backends/triton", "bench", "decgraph/evals")
+HEAVY_FOLDERS = (
+    "runtime/models", "runtime/native", "zoo", "backends/torch", "backends/triton", "backends/seams", "bench", "decgraph/evals",
+)  # fmt: skip
 HEAVY_FILES = {"hf/batching.py"}
 """Files whose classes have one of transformers for a base."""
 

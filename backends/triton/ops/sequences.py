@@ -146,7 +146,7 @@ def cut(s: Step, op: Op, v: Operand, *ends: Operand) -> Operand:
     elif hi is not None and is_static(hi) and is_static(lo) and int(hi) < 0:
         most = max(0, n + int(hi) - int(lo))
     elif hi is not None and len(ends) == 2:
-        most = min(n, _apart(s, *op.operands[1:], n))
+        most = min(n, _apart(s, op.operands[1], op.operands[2], n))
     at = first[:, None] + s.steps(most)
     out = s.reordered(v, s.lanes(at.clamp(max=max(0, n - 1))) if n else at[:, :0], s.lanes(at < last[:, None]))
     return out
