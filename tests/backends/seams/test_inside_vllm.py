@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 import torch
 from lib.engines import published_seams, vllm_driver
@@ -134,10 +133,10 @@ def expected(name: str, model: str, request: dict[str, Any]) -> list[int]:
     """What `decgraph.run` gives a request."""
     settings = dict(request["settings"])
     own = dict(settings.pop("extra_args"))
-    seed = own.pop("seed")
+    noise = {"seed": own.pop("seed"), "request_id": own.pop("request_id", 0)}
     del settings["ignore_eos"]
     models = {"target": weights(model)}
-    return list(decgraph.run(name, models=models, prompt=request["prompt"], eos=(), seed=seed, params=own, **settings).tokens)
+    return list(decgraph.run(name, models=models, prompt=request["prompt"], eos=(), params=own, **noise, **settings).tokens)
 
 
 def check(jobs: list[dict[str, Any]], results: list[dict[str, Any]]) -> None:
@@ -210,6 +209,17 @@ def test_runner_v2(inside: Inside) -> None:
     assert results[0]["preemptions"] > 0
     assert min(result["accepted"] for result in results[1:]) > 0
     check(jobs, results)
+
+
+def test_two_ranks_draw_the_same(inside: Inside) -> None:
+    """With seeds, and without: then the noise is that of the engine's seed and the number of the request."""
+    asked = requests("mirostat", count=4)
+    without = [{**request, "settings": {**request["settings"], "extra_args": {}}} for request in asked[:2]]
+    engine = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+    (result,) = inside([job("mirostat", TARGET, [*asked, *without], **engine)], "two ranks")
+    for n, request in enumerate(without):
+        request["settings"]["extra_args"] = {"seed": 0, "request_id": (1 << 40) + len(asked) + 1 + n}
+    assert result["tokens"] == [expected("mirostat", TARGET, request) for request in (*asked, *without)]
 
 
 @pytest.mark.parametrize("runner", ["v1", "v2"])
@@ -285,6 +295,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_refusals_are_http_400(server: str, request: pytest.FixtureRequest) -> None:
+    import openai
+
     asked = requests("mirostat", count=1)[0]
     plain: dict[str, Any] = {"model": "target", "prompt": asked["prompt"], "max_tokens": 8, "temperature": 1}
     client = openai.OpenAI(base_url=server, api_key="none", max_retries=0)

@@ -1,10 +1,11 @@
-"""Runs jobs inside a real vLLM, in an interpreter of its own: `VENV/bin/python vllm_driver.py JOBS.json RESULTS.json [v2]`.
+"""Runs jobs inside a real vLLM, in an interpreter of its own: `VENV/bin/python vllm_driver.py JOBS.json RESULTS.json [RUNNER]`.
 
 A job: model, engine (keyword arguments of `vllm.LLM`), requests (prompt: token ids; settings: of `SamplingParams`) and
 arrivals, how many requests come at each step of the engine. Its result: the requests' tokens (or why one was refused), steps of
 the model, preemptions, and what one call of the processor and of the drafter takes. It imports nothing of decgraph.
 
-v2: model runner V2, whose kernels are Triton's and run in Triton's interpreter here; vLLM takes a Triton with a part for CPUs.
+RUNNER "v2": model runner V2, whose kernels are Triton's and run in Triton's interpreter here; vLLM takes a Triton with a part
+for CPUs. "two ranks": of a tensor-parallel group.
 """
 
 from __future__ import annotations
@@ -56,15 +57,9 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     kwargs = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "disable_log_stats": False, **job["engine"]}
     llm = LLM(job["model"], **kwargs)
     engine = llm.llm_engine
-    runner = engine.model_executor.driver_worker.worker.model_runner
-    forward = runner.execute_model = Timed(runner.execute_model)
-    parts = {}
-    ours = [p for p in processors(runner) if hasattr(p, "requests")]
-    if ours:
-        parts["processor"] = ours[0].apply = Timed(ours[0].apply)
-    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
-    if drafter is not None:
-        parts["drafter"] = drafter.propose = Timed(drafter.propose)
+    ranks = kwargs.get("tensor_parallel_size", 1)
+    runner = None if ranks > 1 else engine.model_executor.driver_worker.worker.model_runner  # else in processes of their own
+    parts = timed(runner)
     waiting, outputs = list(enumerate(job["requests"])), {}
     arrivals = iter(job.get("arrivals", ()))
     while waiting or engine.has_unfinished_requests():
@@ -85,12 +80,26 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "preemptions": counts.get("vllm:num_preemptions", 0),
         "accepted": counts.get("vllm:spec_decode_num_accepted_tokens", 0),
         "drafted": counts.get("vllm:spec_decode_num_draft_tokens", 0),
-        "forward": forward.figures(),
-        **{name: timed.figures() for name, timed in parts.items()},
+        **{name: part.figures() for name, part in parts.items()},
     }
-    del llm, engine, runner, forward, parts, ours, drafter
+    del llm, engine, runner, parts
     gc.collect()
     return result
+
+
+def timed(runner: Any) -> dict[str, Timed]:
+    """The parts of a step, timed from now on."""
+    if runner is None:
+        return {}
+    parts = {"forward": Timed(runner.execute_model)}
+    runner.execute_model = parts["forward"]
+    for processor in processors(runner):
+        if hasattr(processor, "requests"):
+            parts["processor"] = processor.apply = Timed(processor.apply)
+    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
+    if drafter is not None:
+        parts["drafter"] = drafter.propose = Timed(drafter.propose)
+    return parts
 
 
 def processors(runner: Any) -> list[Any]:
@@ -115,6 +124,8 @@ def interpret() -> None:
 
 def main(jobs: str, results: str, runner: str = "") -> None:
     os.environ.update(ENVIRONMENT)
+    if runner == "two ranks":
+        os.environ.update(VLLM_CPU_OMP_THREADS_BIND="0|1", VLLM_WORKER_MULTIPROC_METHOD="spawn")
     if runner == "v2":
         interpret()
     found = []
