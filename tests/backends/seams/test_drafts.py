@@ -22,7 +22,7 @@ from decgraph.runtime.request import Request
 
 VOCAB, CAPACITY = 61, 200
 CHAINS = ("anpd", "ems_sd", "input_guided_aggressive", "predicted_outputs", "prompt_lookup")
-PREDICTION = {"predicted_outputs": {"prediction": [1, 2, 3, 4, 1, 2, 0, 3]}}
+PREDICTION: dict[str, dict[str, Any]] = {"predicted_outputs": {"prediction": [1, 2, 3, 4, 1, 2, 0, 3]}}
 QUICK = ("lexical_unit", "prompt_lookup")
 TREES: dict[str, dict[str, Any]] = {
     "anpd": {},

@@ -90,7 +90,7 @@ class Worker:
         """The new tokens of every request."""
         self._prepare_for_speculative_decoding(batch)
         result = self.target_worker.forward_batch_generation(batch, is_verify=True)
-        sample = sys.modules["sglang.srt.speculative.ngram_worker"].eagle_sample  # type: ignore[attr-defined]
+        sample = sys.modules["sglang.srt.speculative.ngram_worker"].eagle_sample
         predict, lengths, index = sample(batch.spec_info, batch, result.logits_output, None, watermark_state=None)
         n, out = self.draft_token_num, []
         assert predict.shape == (len(batch.reqs) * n,) and index.shape == (len(batch.reqs), n)
@@ -168,7 +168,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     assert tuple(inspect.signature(SpeculativeAlgorithm.register).parameters)[1:] == tuple(SGLANG_REGISTER)
     assert tuple(inspect.signature(Worker).parameters) == SGLANG_WORKER_ARGUMENTS
     assert tuple(inspect.signature(eagle_sample).parameters)[:4] == SGLANG_SAMPLE
-    names = {
+    names: dict[str, dict[str, Any]] = {
         "model_executor.forward_batch_info": {"ForwardMode": SimpleNamespace(DECODE=DECODE)},
         "speculative.ngram_worker": {"NGRAMWorker": Worker, "eagle_sample": eagle_sample},
         "speculative.spec_info": {"SpeculativeAlgorithm": SpeculativeAlgorithm},
@@ -241,7 +241,10 @@ def test_tokens_are_those_of_a_run(name: str, late: bool, registered: dict[str, 
         own = {"top_k": 1 << 30, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         params = SimpleNamespace(**{**own, "frequency_penalty": 0.0, "sampling_seed": None, **settings[i % len(settings)]})
         prompt = [rng.randrange(5) for _ in range(rng.randrange(2, 10))]
-        chosen = {"temperature": 0 if params.top_k == 1 else params.temperature, "seed": zlib.crc32(f"r{i}".encode())}
+        chosen: dict[str, Any] = {
+            "temperature": 0 if params.top_k == 1 else params.temperature,
+            "seed": zlib.crc32(f"r{i}".encode()),
+        }
         chosen |= {"top_k": params.top_k} if params.top_k in range(2, 99) else {}
         run = decgraph.run(
             name, models={"target": target.whole}, prompt=prompt, max_tokens=14, eos=(), params=PROGRAMS[name], **chosen
