@@ -1,7 +1,7 @@
 """Exported files inside SGLang itself, on a CPU: the same tokens as `decgraph.run` on the same weights.
 
-DECGRAPH_SGLANG names folders, as PYTHONPATH does, that have sglang 0.5.23 and what it imports. PyPI's torchvision is for CUDA and
-there is no sgl_kernel for CPUs: empty modules stand in for both, whose names give classes and functions that raise.
+DECGRAPH_SGLANG names folders, as PYTHONPATH does, that have sglang 0.5.23 and what it imports. PyPI's torchvision is for CUDA,
+and there is no sgl_kernel for CPUs: empty modules stand in for both, whose names give classes and functions that raise.
 """
 
 from __future__ import annotations

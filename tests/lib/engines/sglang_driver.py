@@ -1,8 +1,8 @@
 """Runs a job inside SGLang's own engine on a CPU: `python sglang_driver.py OUT.json`; DECGRAPH_SGLANG_JOB names the job's file.
 
 A job has `folder`, the model's; `file`, an exported one, which is imported in every process of the engine; `name`, its class;
-`engine`, more arguments of `sglang.Engine`; and `batches` of requests, of which each has `input_ids` and `sampling_params`. What
-comes back of a batch is a list of token ids for each request, or the text of the error.
+`engine`, more arguments of `sglang.Engine`; and `batches` of requests, of which each has `input_ids` and `sampling_params`.
+What comes back of a batch is a list of token ids for each request, or the text of the error.
 """
 
 from __future__ import annotations
