@@ -279,8 +279,8 @@ class Blocks:
         check_params(self.module.entry, {**self.params, **(params or {})})
         request = Request(prompt=(0,), max_tokens=1, **settings)
         refuse_unread(self.module.entry, request, self.unread)
-        if not shaping.covers(FEATURES, shaping.need(replace(request, eos=frozenset()))):
-            raise DecError("penalties, biases and bans read the text, of which the engine hands over one block")
+        if request.min_length or not shaping.covers(FEATURES, shaping.need(replace(request, eos=frozenset()))):
+            raise DecError("penalties, biases, bans and a least length: at a block an engine applies none, and no program does")
 
     @torch.no_grad()
     def enter(

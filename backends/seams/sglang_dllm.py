@@ -133,6 +133,6 @@ INTERFACE: Final = Interface(
     core="blocks",
     made_for="SGLang 0.5.23, dLLM algorithms (LLaDA2 and SDAR models)",
     link="https://github.com/sgl-project/sglang/tree/v0.5.23/python/sglang/srt/dllm",
-    ran="It was tested against that interface and not run inside SGLang.",
+    ran="Such a file (llada, at an SDAR model) was run inside SGLang 0.5.23 on a CPU.",
     template=TEMPLATE,
 )

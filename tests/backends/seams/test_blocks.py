@@ -210,8 +210,9 @@ def test_numbers_and_settings_of_a_request_are_its_own() -> None:
 def test_settings_that_would_change_nothing_are_refused() -> None:
     blocks = Blocks(carried(decgraph.load("llada").module), block=BLOCK, vocab=V, mask=MASK)
     blocks.check({"temperature": 0.5, "top_k": 3, "eos": (1, 2, 3, 4, 5)})
-    for settings in ({"repetition_penalty": 1.2}, {"bias": {3: 1.0}}, {"bans": (4,)}):
-        with pytest.raises(DecError, match="read the text"):
+    wrong: list[dict[str, Any]] = [{"repetition_penalty": 1.2}, {"bias": {3: 1.0}}, {"bans": (4,)}, {"min_length": 3}]
+    for settings in wrong:
+        with pytest.raises(DecError, match="penalties, biases, bans and a least length"):
             blocks.check(settings)
     with pytest.raises(DecError, match="no parameter `steps`"):
         blocks.check({}, {"steps": 4})

@@ -179,8 +179,9 @@ def test_a_processor_is_named_by_its_module(capsys: pytest.CaptureFixture[str], 
 @pytest.mark.parametrize(
     ("plain", "why"),
     [
-        ({"repetition_penalty": 1.5}, "read the text"),
-        ({"logit_bias": {"3": 1.0}}, "read the text"),
+        ({"repetition_penalty": 1.5}, "penalties"),
+        ({"logit_bias": {"3": 1.0}}, "biases"),
+        ({"min_new_tokens": 3}, "a least length"),
         ({"custom_params": {"block": 4}}, "no parameter `block`"),
         ({"regex": "a*"}, "grammar"),
     ],
