@@ -15,10 +15,10 @@ TEMPLATE: Final = '''"""@ALGORITHM@@SOURCE@ as an algorithm of SGLang, by `decgr
 Made for @MADE_FOR@: @LINK@
 @RAN@
 
-    python -m sglang.launch_server --model-path MODEL --speculative-algorithm @UPPER@
+    python @NAME@.py --model-path MODEL --speculative-algorithm @UPPER@        # and what else `sglang serve` takes
 
-This file and decgraph have to be importable in every process of the server, and this file has to be imported before the
-arguments are read: as an entry point of the group `sglang.srt.plugins`, "@NAME@:register".
+That registers the algorithm in each process of the server, and starts it. (In a package of yours, the entry point
+"@NAME@:register" of the group `sglang.srt.plugins` does the same for `sglang serve`.) decgraph has to be installed there.
 
 The target computes up to @ROWS@ nodes a request. What is verified, and by which noise, is the program's: its claim holds from
 the second token on; the first one, which comes with the prompt, is SGLang's own draw. Temperature, top-k, top-p, min-p and
@@ -26,16 +26,17 @@ penalties are computed by decgraph's rules at every node, exactly. `min_new_toke
 SGLang's own verification (`--speculative-accept-threshold-*`) are not read.
 """
 
-import zlib
+import sys
 
 import torch
 from decgraph.backends.seams.drafts import Asked, Drafts
+from decgraph.backends.seams.sglang_logits import asked
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative import ngram_worker
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-NODES = @ROWS@
+NODES, ELSEWHERE = @ROWS@, ("bias", "min_length")
 PARAMS = @PARAMS@
 PROGRAM = @PROGRAM@
 
@@ -128,19 +129,8 @@ class @CLASS@(ngram_worker.NGRAMWorker):
 
 
 def settings(request):
-    """A request's settings as decgraph has them. Every rank has the same seed."""
-    p, own = request.sampling_params, zlib.crc32(str(request.rid).encode())
-    return {
-        "temperature": 0 if p.top_k == 1 else p.temperature,
-        "top_k": p.top_k if 1 < p.top_k < 1 << 30 else None,
-        "top_p": p.top_p if p.top_p < 1 else None,
-        "min_p": p.min_p or None,
-        "repetition_penalty": p.repetition_penalty,
-        "presence_penalty": p.presence_penalty,
-        "frequency_penalty": p.frequency_penalty,
-        "seed": own if p.sampling_seed is None else p.sampling_seed,
-        "request_id": 0,
-    }
+    """A request's settings as decgraph has them; a bias is added to the logits above."""
+    return {name: value for name, value in asked(request.sampling_params, request.rid)[0].items() if name not in ELSEWHERE}
 
 
 theirs = ngram_worker.eagle_sample
@@ -165,6 +155,13 @@ def make_@ALGORITHM@(server_args):
 
 def register():
     """What the entry point names: importing the file has registered the algorithm."""
+
+
+if __name__ == "__main__":  # each process of the server imports this file
+    from sglang.launch_server import run_server
+    from sglang.srt.server_args import prepare_server_args
+
+    run_server(prepare_server_args(sys.argv[1:]))
 '''
 
 INTERFACE: Final = Interface(
