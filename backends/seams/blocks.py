@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, cast
 import torch
 from torch import Tensor
 
-from decgraph.backends.seams.seam import NO_LIMIT, PLAIN, Seam
+from decgraph.backends.seams.seam import NO_LIMIT, PLAIN, Seam, checked, read
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.canvas_cache import Call, CanvasCache, CanvasMemory
 from decgraph.backends.triton.ops.request import offered
@@ -28,11 +28,10 @@ from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Spans, flattened, rebuilt
 from decgraph.backends.triton.vectors import beside
 from decgraph.errors import DecError
-from decgraph.ir.text import parse_module
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import free_values
 from decgraph.runtime.arguments import ParamValue
-from decgraph.runtime.refused import refuse_unread, unread
+from decgraph.runtime.refused import unread
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
@@ -247,7 +246,7 @@ class Blocks:
         self, program: str | Module, params: Mapping[str, ParamValue] | None = None, *, block: int, vocab: int, mask: int,
         device: torch.device | str = "cpu", open: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.module = parse_module(program) if isinstance(program, str) else program
+        self.module = read(program)
         function = self.module.entry
         canvases = [o.operands[0] for o in function.body.walk() if o.opcode == "canvas.new"]
         sizes = {p.name: block for p in function.params if p.name in SIZES or p.value in canvases}
@@ -272,13 +271,7 @@ class Blocks:
     def check(self, settings: Mapping[str, Any], params: Mapping[str, float] | None = None) -> None:
         """Raises DecError for settings that the program does not read or that need the text, and for values that its parameters
         do not take."""
-        for name in params or {}:
-            if name not in self.open:
-                known = f"a request may set {', '.join(self.open)}" if self.open else "a request may set none"
-                raise DecError(f"{self.module.main} has no parameter `{name}` of a request's own", hint=known)
-        check_params(self.module.entry, {**self.params, **(params or {})})
-        request = Request(prompt=(0,), max_tokens=1, **settings)
-        refuse_unread(self.module.entry, request, self.unread)
+        request = checked(self.module, self.params, self.open, settings, params or {})
         if request.min_length or not shaping.covers(FEATURES, shaping.need(replace(request, eos=frozenset()))):
             raise DecError("penalties, biases, bans and a least length: at a block an engine applies none, and no program does")
 

@@ -12,15 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.backends.seams.seam import Lanes, Seam, read
+from decgraph.backends.seams.seam import Lanes, Seam, checked, read
 from decgraph.backends.triton.replay import Replayed
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import ParamValue
-from decgraph.runtime.refused import refuse_unread, unread
-from decgraph.runtime.request import Request
-from decgraph.runtime.session import check_params
+from decgraph.runtime.refused import unread
 
 
 class Rows:
@@ -57,12 +55,7 @@ class Rows:
 
     def check(self, settings: Mapping[str, Any], params: Mapping[str, float] | None = None) -> None:
         """Raises DecError for settings that the program does not read, and for values that its parameters do not take."""
-        for name in params or {}:
-            if name not in self.open:
-                known = f"a request may set {', '.join(self.open)}" if self.open else "a request may set none"
-                raise DecError(f"{self.module.main} has no parameter `{name}` of a request's own", hint=known)
-        check_params(self.module.entry, {**self.params, **(params or {})})
-        refuse_unread(self.module.entry, Request(prompt=(0,), max_tokens=1, **settings), self.unread)
+        checked(self.module, self.params, self.open, settings, params or {})
 
     def enter(
         self, lane: int, prompt: Sequence[int], output: Sequence[int] = (), *, settings: Mapping[str, Any] | None = None,

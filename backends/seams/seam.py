@@ -21,9 +21,11 @@ from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, NodeSet, Path, Shared, Tree, Vec, is_static
 from decgraph.backends.triton.vectors import fitted
+from decgraph.errors import DecError
 from decgraph.ir.text import parse_module, print_module
 from decgraph.ir.values import Module, Op
 from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.refused import refuse_unread, unread
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
@@ -252,6 +254,25 @@ class Lanes(Generic[S]):
 def read(program: str | Module) -> Module:
     """A program's module, which an exported file has as a text."""
     return parse_module(program) if isinstance(program, str) else program
+
+
+def checked(
+    module: Module,
+    params: Mapping[str, ParamValue],
+    open: Collection[str],
+    settings: Mapping[str, Any],
+    own: Mapping[str, float],
+) -> Request:
+    """A request's settings, with a prompt of no meaning. own: its numbers for parameters that are `open`. Raises DecError
+    for settings that the program does not read, and for values that its parameters do not take."""
+    for name in own:
+        if name not in open:
+            known = f"a request may set {', '.join(open)}" if open else "a request may set none"
+            raise DecError(f"{module.main} has no parameter `{name}` of a request's own", hint=known)
+    check_params(module.entry, {**params, **own})
+    request = Request(prompt=(0,), max_tokens=1, **settings)
+    refuse_unread(module.entry, request, unread(module.entry))
+    return request
 
 
 def carried(module: Module) -> str:
