@@ -97,7 +97,7 @@ def test_a_dllm_algorithm(name: str, tmp_path: Path) -> None:
     label = "".join(word.capitalize() for word in name.split("_"))
     engine = {"dllm_algorithm": label, "dllm_algorithm_config": str(tmp_path / "dllm.yaml"), "chunked_prefill_size": -1}
     tokens, refused = inside(tmp_path, name, "dllm", tmp_path / "model", engine, [asked, [wrong]])
-    assert "penalties" in refused
+    assert "penalt" in refused
     vocab = Vocab("sdar", VOCAB)
     net = make.net_of_module(module)
     model = HFMasked(net, context=256, mask=MASK, visibility=("block", BLOCK), name="sdar", vocab=vocab, family="sdar")

@@ -78,7 +78,8 @@ def run(name: str, r: Req) -> list[int]:
     return list(made.tokens)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.quick(("mirostat", "overlap"))
+@pytest.mark.parametrize("overlap", [False, True], ids=["known", "overlap"])
 @pytest.mark.parametrize("name", ["mirostat", "top_n_sigma"])
 def test_tokens_are_those_of_a_run(name: str, overlap: bool) -> None:
     """Prompts in parts, requests that are retracted, outputs that are known a step late, an instance a batch."""
