@@ -93,3 +93,9 @@ def write(
     drafts = f", drafts of at most {found.most} tokens" if found.most else ""
     print(f"wrote {path}: {file.class_name}, {KINDS[one.key]}{drafts}, made for {one.made_for}")
     print(f"{one.ran} How it is started stands at its top.")
+    if found.open:
+        print(f"a request may set {', '.join(found.open)}; other parameters are as the file has them")
+    shared = [state.name for state in chosen.function.states if state.scope == "session"]
+    if shared:
+        print(f"note: {', '.join(shared)}: kept per session; there each request is a session of its own")
+    print(f"next: decgraph check {algorithm} --engine {engine}")

@@ -157,7 +157,9 @@ def _decimal(value: Fraction) -> str:
 
 
 def _short(v: object) -> str:
-    text = repr(v) if not isinstance(v, int) or abs(v) < 10**30 else f"a number of {v.bit_length():,} bits"
+    text = written(v) if isinstance(v, Fraction) else repr(v)
+    if isinstance(v, int) and abs(v) >= 10**30:
+        text = f"a number of {v.bit_length():,} bits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -269,9 +269,14 @@ def checked(
         if name not in open:
             known = f"a request may set {', '.join(open)}" if open else "a request may set none"
             raise DecError(f"{module.main} has no parameter `{name}` of a request's own", hint=known)
+        if isinstance(own[name], bool) or not isinstance(own[name], int | float):
+            raise DecError(f"{module.main}: `{name}` must be a number, not {own[name]!r}", hint=f"{name}: 0.5")
     check_params(module.entry, {**params, **own})
-    request = Request(prompt=(0,), max_tokens=1, **settings)
-    refuse_unread(module.entry, request, unread(module.entry))
+    request, ignored = Request(prompt=(0,), max_tokens=1, **settings), unread(module.entry)
+    refuse_unread(module.entry, request, ignored)
+    if request.temperature == 0 and "temperature" in ignored:  # in an engine the caller has asked for it
+        why = f"{module.main} draws from unshaped distributions: temperature 0 would not make it greedy"
+        raise DecError(why, hint="temperature 1, or an algorithm that draws from shaped distributions")
     return request
 
 

@@ -162,3 +162,30 @@ def test_two_commits_or_calls_in_a_step_are_refused_with_their_line() -> None:
     (found,) = trial(decgraph.parse(twice).module, {}, "rows").misfits
     assert "called again after a commit" in found.why
     assert found.line == 1 + next(n for n, line in enumerate(twice.splitlines()) if "y ~" in line)
+
+
+def test_what_no_program_of_the_kind_can_do_is_refused_and_numbers_are_numbers() -> None:
+    rows = Rows(carried(decgraph.load("mirostat").module), lanes=1, capacity=8, vocab=VOCAB, open=("tau",))
+    refused(rows, "temperature 0 would not make it greedy", {"temperature": 0})
+    for value in ("0.3", True, None):
+        refused(rows, "must be a number", {}, {"tau": value})
+    typical = Rows(carried(decgraph.load("typical").module), lanes=1, capacity=8, vocab=VOCAB, open=("mass",))
+    refused(typical, r"`mass` is 1\.5; it must be in 0\.\.1", {}, {"mass": 1.5})
+    typical.check({"temperature": 0}, {"mass": 0.5})
+
+
+def test_each_request_is_a_session_of_its_own(model: LlamaForCausalLM) -> None:
+    """What a session remembers of one request is nothing to the next one, as in `decgraph serve`."""
+    text = decgraph.load("mirostat").text.replace("per sequence", "per session")
+    assert "per session" in text
+    mine = decgraph.parse(text, path="mine.dec")
+    rows = Rows(carried(mine.module), lanes=2, capacity=64, vocab=VOCAB)
+    outputs = []
+    for lane in (0, 0, 1):
+        rows.enter(lane, [3, 4, 5], settings={"seed": 7})
+        output: list[int] = []
+        for _ in range(8):
+            output += rows.step(torch.tensor([lane]), row(model, [3, 4, 5, *output])[None]).tolist()
+        outputs.append(output)
+    fields = {"models": {"target": model}, "prompt": [3, 4, 5], "max_tokens": 8, "eos": (), "seed": 7, "temperature": 1}
+    assert outputs == [list(decgraph.run(mine, **fields).tokens)] * 3
