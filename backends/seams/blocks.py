@@ -51,7 +51,7 @@ NO_TEXT: Final = "it reads the text, of which the engine hands over one block"
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockPart:
     """A part of a program, by kind. "ops": straight code. "call": the same, after a forward. "start" enters a loop; "test" goes
     on, or to `other`, which "leave"s it; "back" ends an iteration, for the test at `other`. "if" goes on, or to the second of
     `other`; "end" ends a branch, for `other`. saved: what other parts read of what it computes."""
@@ -63,7 +63,7 @@ class Part:
     saved: list[Value] = field(default_factory=list)
 
 
-class Parts(list[Part]):
+class BlockParts(list[BlockPart]):
     """The parts of a function. Raises NotSteppable for a call where no request can wait."""
 
     def __init__(self, function: Function) -> None:
@@ -107,7 +107,7 @@ class Parts(list[Part]):
                 test.other.append(len(self))
                 self._add("leave", op)
             elif op.opcode == "if":
-                branch, ends = self._add("if", op), list[Part]()
+                branch, ends = self._add("if", op), list[BlockPart]()
                 for side in op.regions:
                     branch.other.append(len(self))
                     self._compile(side)
@@ -118,11 +118,11 @@ class Parts(list[Part]):
                 raise NotSteppable(f"the model is called inside of `{op.opcode}`, where no request can wait for a forward", op)
             fresh = self[-1].kind not in ("ops", "call")
 
-    def _add(self, kind: str, op: Op, region: Region | None = None) -> Part:
-        self.append(Part(kind, [op], region))
+    def _add(self, kind: str, op: Op, region: Region | None = None) -> BlockPart:
+        self.append(BlockPart(kind, [op], region))
         return self[-1]
 
-    def _read(self, part: Part) -> Iterator[Value]:
+    def _read(self, part: BlockPart) -> Iterator[Value]:
         """What a part reads of others."""
         for op in part.ops:
             yield from op.operands
@@ -252,7 +252,7 @@ class Blocks:
         sizes = {p.name: block for p in function.params if p.name in SIZES or p.value in canvases}
         self.params, self.open = {**sizes, **(params or {})}, tuple(open)
         self.block, self.vocab, self.mask, self.device = block, vocab, mask, torch.device(device)
-        self.parts, self.unread = Parts(function), unread(function)
+        self.parts, self.unread = BlockParts(function), unread(function)
         self.bounds: tuple[dict[Value, float], dict[Value, float]] = ({}, {})
         self.seams: dict[tuple[int, frozenset[str]], BlockSeam] = {}
         self._seam(1, [PLAIN])

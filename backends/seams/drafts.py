@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Committed:
+class NewTokens:
     """What a step gave the engine. tokens: int64[n, m], of which the first counts int64[n] are new. nodes: int64[n, m], the
     node of the last call that each of them stands behind: their keys and values are the text's."""
 
@@ -276,7 +276,7 @@ class Drafts:
         return Asked(new.tokens[:n], new.parents[:n], new.live[:n], new.height)
 
     @torch.no_grad()
-    def finish(self, logits: Tensor) -> Asked | Committed:
+    def finish(self, logits: Tensor) -> Asked | NewTokens:
         """Go on with the engine's logits [n, N, V] at the nodes: to another call of the target, or to the end of the step."""
         s, n, lead = self.s, len(logits), self.lead
         if lead:
@@ -289,7 +289,7 @@ class Drafts:
         except StopIteration:
             return self._committed()
 
-    def _committed(self) -> Committed:
+    def _committed(self) -> NewTokens:
         """What the engine can be given: tokens behind which the keys and values are theirs, and one more."""
         s, asked = self.s, cast(Asked, self.asked)
         most = self.lead + s.committed_now
@@ -310,7 +310,7 @@ class Drafts:
         self.engine = self.engine + given
         self.lead, self.asked = max(self.lead, s.lead), None
         n = len(self.now)
-        return Committed(tokens[:n], given[:n], fitted(nodes, most)[:n])
+        return NewTokens(tokens[:n], given[:n], fitted(nodes, most)[:n])
 
     def failed(self) -> Tensor:
         """bool[n]: lanes of the last step in which the program has met an error, which `decgraph.run` would word."""

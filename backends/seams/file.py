@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib import import_module
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from decgraph.backends.seams.fits import Trial, trial
 from decgraph.backends.seams.seam import carried
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
+from decgraph.runtime.parameters import written
 
 TEMPLATES: Final = ("vllm_logits", "vllm_drafts", "sglang_logits", "sglang_drafts", "sglang_dllm")
 """The files beside this one that have an `INTERFACE` each, in the order in which they are tried."""
@@ -97,13 +99,18 @@ def _written(one: Interface, module: Module, params: Mapping[str, Any], found: T
         "MOST": str(found.most),
         "ROWS": str(1 + found.most),
         "OPEN": repr(found.open),
-        "PARAMS": repr({k: v for k, v in params.items() if isinstance(v, int | float | str | bool)}),
+        "PARAMS": repr({k: v if isinstance(v, int | float | str) else _number(v) for k, v in params.items()}),
         "PROGRAM": _quoted(carried(module)),
     }
     text = one.template
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return Exported(name, camel, text, found, one)
+
+
+def _number(value: Any) -> object:
+    """A parameter's value as Python writes it: a number, or the text that an author would write."""
+    return float(value) if isinstance(value, Fraction) else written(value)
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from decgraph.backends.seams.blocks import Blocks
-from decgraph.backends.seams.drafts import Asked, Committed, Drafts
+from decgraph.backends.seams.drafts import Asked, Drafts, NewTokens
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Module, Op
@@ -169,7 +169,7 @@ def _trees(module: Module, params: Mapping[str, Any]) -> Trial:
     for lane, prompt in enumerate(PROMPTS):
         drafts.enter(lane, prompt, settings={"seed": lane})
     for _ in range(4):
-        x: Asked | Committed = drafts.propose(range(len(PROMPTS)))
+        x: Asked | NewTokens = drafts.propose(range(len(PROMPTS)))
         while isinstance(x, Asked):
             most, x = max(most, x.tokens.shape[1]), drafts.finish(table[x.tokens])
         if bool(drafts.failed().any()) or int(x.counts.min()) < 1:

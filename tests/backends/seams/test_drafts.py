@@ -13,7 +13,7 @@ from lib.devices.without_sync import nothing_read
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import decgraph
-from decgraph.backends.seams.drafts import Asked, Committed, Drafts
+from decgraph.backends.seams.drafts import Asked, Drafts
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.worlds import models_for
 from decgraph.errors import DecError
@@ -78,7 +78,7 @@ def drafted(name: str, rng: random.Random) -> list[tuple[list[int], int, list[in
         for event in events:
             if isinstance(event, trace.Drafted):
                 tokens.append(event.token)
-            elif isinstance(event, trace.Committed):
+            elif isinstance(event, trace.NewTokens):
                 if len(text) + 24 < base + limit:  # near its limit a run drafts no more than it can commit
                     out.append((list(text), base, tokens))
                 text, tokens = [*text, *event.tokens], []
@@ -162,7 +162,7 @@ def computed(model: Model, asked: Asked, requests: list[Asking]) -> torch.Tensor
     return logits
 
 
-def accept(request: Asking, asked: Asked, given: Committed, row: int) -> None:
+def accept(request: Asking, asked: Asked, given: NewTokens, row: int) -> None:
     """The engine keeps the keys and values of accepted nodes, and gives out the tokens."""
     count = int(given.counts[row])
     nodes, tokens = given.nodes[row, :count].tolist(), given.tokens[row, :count].tolist()
@@ -198,7 +198,7 @@ def test_tokens_are_those_of_a_run(name: str, model: Model) -> None:
         if steps % 3 == 0 or not set(lanes) <= set(live):
             lanes = rng.sample(sorted(live), len(live))
         here = [live[lane] for lane in lanes]
-        x: Asked | Committed = drafts.propose(lanes)
+        x: Asked | NewTokens = drafts.propose(lanes)
         while isinstance(x, Asked):
             asked, x = x, drafts.finish(computed(model, x, here))
         assert not drafts.failed().any()
