@@ -46,7 +46,8 @@ def test_values_are_in_the_file_and_a_file_that_is_there_stays(
     assert "'k': 6" in text and '"num_speculative_tokens": 6' in text and "(Yang et al., 2023)" in text
     assert main(["export", "vllm", "prompt_lookup"]) == 1
     assert "is there already" in capsys.readouterr().err
-    assert main(["export", "vllm", "mirostat", "--json"]) == 0
+    assert main(["export", "vllm", "mirostat", "--set", "tau=3.5", "--json"]) == 0
+    assert "PARAMS = {'tau': 3.5}" in (tmp_path / "mirostat_vllm.py").read_text(encoding="utf-8")
     got = json.loads(capsys.readouterr().out)
     assert (got["file"], got["class"], got["interface"]) == ("mirostat_vllm.py", "Mirostat", "logits")
     assert got["open"] == ["tau", "eta"] and got["most"] is None

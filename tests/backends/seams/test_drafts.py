@@ -13,7 +13,7 @@ from lib.devices.without_sync import nothing_read
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import decgraph
-from decgraph.backends.seams.drafts import Asked, Drafts
+from decgraph.backends.seams.drafts import Asked, Drafts, NewTokens
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.worlds import models_for
 from decgraph.errors import DecError
