@@ -139,7 +139,7 @@ class BlockSlots(CanvasCache):
         self.start()
 
     def call(self, canvas: Canvas, at: Operand, memory: CanvasMemory | None) -> Call:
-        """The engine's forward at the block as it is now."""
+        """The engine's forward at the block as it is now, whatever positions int64[B, n] are asked for."""
         if memory is not None:
             raise NotSteppable(MEMORY, self.s.place)
         s = cast(BlockSeam, self.s)
@@ -147,7 +147,7 @@ class BlockSlots(CanvasCache):
         return Call(s.logits, None, s.done, s.done)
 
     def count(self, canvas: Canvas, rows: Tensor | None) -> None:
-        """Nothing: the engine counts."""
+        """Nothing: the engine counts. rows: bool[B, S] or None."""
 
     def rows(self, call: Call, canvas: Canvas, at: Tensor) -> Tensor:
         """Scores [B, n, V] at positions int64[B, n] of a canvas; the mask has none."""
@@ -198,7 +198,7 @@ class BlockSeam(Seam):
         return super().tokens_of(x)
 
     def join(self, lanes: Tensor, a: Operand, b: Operand) -> Operand:
-        """Also of the blocks of a canvas."""
+        """Also of the blocks of a canvas. lanes: bool[B]."""
         if not (isinstance(a, Spans) and isinstance(b, Spans)):
             return super().join(lanes, a, b)
         out = Spans(cast(Any, self.join(lanes, x, y)) for x, y in zip(a, b, strict=True))
@@ -210,7 +210,7 @@ class BlockSeam(Seam):
         self.env[value] = self.join(lanes, new, self.env[value]) if value in self.env else new
 
     def buffers(self) -> list[Tensor]:
-        """Where requests have a row each, but for their values."""
+        """Where requests have a row each, [B, ...], but for their values."""
         settings = (v for v in vars(self.settings).values() if isinstance(v, Tensor) and v is not self.tokens)
         return [self.length, self.base, self.done, self.lost, self.first, self.at, *settings, *self.open.values()]
 
@@ -433,7 +433,7 @@ class Blocks:
 
 
 def rowed(value: Operand, f: Callable[[Tensor], Tensor]) -> Operand:
-    """A value with f of each of its tensors."""
+    """A value with f of each of its tensors [B, ...]."""
     tensors: list[Tensor] = []
     flattened(value, tensors)
     return rebuilt(value, map(f, tensors))

@@ -18,7 +18,7 @@ Made for @MADE_FOR@: @LINK@
     vllm serve MODEL --speculative-config \\
         '{"method": "custom_class", "model": "@NAME@.@CLASS@", "num_speculative_tokens": @MOST@}'
 
-This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). That is model
+This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`). That is model
 runner V1, which vLLM takes by itself for such a class. V2, whose texts stay on the device, knows no classes of others. It is
 started with its own n-gram drafter, whose place this one takes ("drafts by @ALGORITHM@" in its log says so):
 

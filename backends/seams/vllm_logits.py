@@ -18,7 +18,7 @@ Made for @MADE_FOR@: @LINK@
 
     vllm serve MODEL --logits-processors @NAME@:@CLASS@
 
-This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`, `pip install decgraph`). The program draws
+This file and decgraph have to be importable where the engine runs (`PYTHONPATH=.`). The program draws
 each token itself and lets nothing else through: a request's temperature, truncation and penalties reach the program, which uses
 them or refuses them, and the engine's change nothing any more; bias, bans and grammars (on V2 penalties too) come before and
 are seen. A request may set the parameters that are named in OPEN, and `seed` and `request_id`, the key of its noise:

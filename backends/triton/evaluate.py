@@ -377,7 +377,7 @@ class Evaluator(Vectors):
         self, op: Op, numbers: range, carried: Sequence[Operand], inside: Callable[[int], Tensor | None], *,
         cond: Region | None = None, start: Tensor | None = None, hosted: bool = False,
     ) -> Sequence[Operand]:  # fmt: skip
-        """Iterations of the last region of an op, as `iterations` has them."""
+        """Iterations of the last region of an op, in lanes bool[B], as `iterations` has them."""
         run = self.body_of if hosted else self.region
         with closing(self.iterations(op, numbers, carried, inside, cond=cond, start=start, hosted=hosted)) as bodies:
             try:

@@ -256,7 +256,7 @@ class Step(Evaluator):
         return live, [self.iteration.clone(), *self.carried]
 
     def closed(self, live: Tensor, made: Sequence[Operand]) -> None:
-        """The end of an iteration, whose body gave these values."""
+        """The end of an iteration of lanes bool[B], whose body gave these values."""
         assert self.loop is not None
         stops = bool(self.loop.attrs.get("stops"))
         stop, after = (made[0], made[1:]) if stops else (False, made)

@@ -57,7 +57,9 @@ def faults_of(text: str) -> list[str]:
         if re.search(r"\b(Tensor|ndarray|NDArray)\b", signature) and not SHAPE.search(doc):
             faults.append(f"{where}: takes or returns arrays and says no shape")
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
-            if re.search(r"\b(Memory|Remembered)\b", ast.unparse(argument.annotation or argument)):  # a model's, not of bytes
+            if re.search(
+                r"\b(Memory|Remembered|CanvasMemory)\b", ast.unparse(argument.annotation or argument)
+            ):  # a model's, not of bytes
                 continue
             faults += [
                 f"{where}: {argument.arg} has no unit" for n, u in UNITS.items() if n.search(argument.arg) and not u.search(doc)

@@ -44,7 +44,9 @@ def inside(tmp: Path, name: str, key: str, folder: Path, engine: dict[str, Any],
     root = Path(decgraph.__file__).parents[1]
     found = os.pathsep.join([str(root), os.environ["DECGRAPH_SGLANG"]])
     env = {**os.environ, "PYTHONPATH": found, "SGLANG_USE_CPU_ENGINE": "1", "DECGRAPH_SGLANG_JOB": str(job)}
-    done = subprocess.run([sys.executable, str(DRIVER), str(out)], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(DRIVER), str(out)], env=env, capture_output=True, text=True, check=False, timeout=3600
+    )
     assert out.exists(), done.stderr[-4000:]
     return json.loads(out.read_text())
 

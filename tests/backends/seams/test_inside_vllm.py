@@ -22,6 +22,7 @@ import pytest
 import torch
 from lib.engines import published_seams, vllm_driver
 from lib.repository import ROOT
+from lib.waiting import started
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import decgraph
@@ -170,7 +171,9 @@ print(json.dumps([
 
 def test_published_names_are_those_of_the_installed_engine() -> None:
     env = {**os.environ, **vllm_driver.ENVIRONMENT}
-    done = subprocess.run([str(VENV / "python"), "-c", SIGNATURES], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [str(VENV / "python"), "-c", SIGNATURES], env=env, capture_output=True, text=True, check=True, timeout=900
+    )
     *found, propose = json.loads(done.stdout.splitlines()[-1])
     p = published_seams
     typed = (p.VLLM_LOGITS, p.VLLM_LOGITS_V2, p.VLLM_UPDATE, p.VLLM_CONTEXT, p.VLLM_STATE)
@@ -270,20 +273,15 @@ def server(folder: Path) -> Iterator[str]:
     ]  # fmt: skip
     env = {**os.environ, **vllm_driver.ENVIRONMENT, "PYTHONPATH": f"{folder}:{ROOT}", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     log = folder / "server.log"
-    with log.open("w") as out:
-        process = subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            for _ in range(600):
-                assert process.poll() is None, log.read_text()[-4000:]
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
-                    break
-                except OSError:
-                    time.sleep(1)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
-            process.wait(60)
+    with log.open("w") as out, started(command, seconds=3600, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
+        for _ in range(600):
+            assert process.poll() is None, log.read_text()[-4000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                break
+            except OSError:
+                time.sleep(1)
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -299,7 +297,7 @@ def test_refusals_are_http_400(server: str, request: pytest.FixtureRequest) -> N
 
     asked = requests("mirostat", count=1)[0]
     plain: dict[str, Any] = {"model": "target", "prompt": asked["prompt"], "max_tokens": 8, "temperature": 1}
-    client = openai.OpenAI(base_url=server, api_key="none", max_retries=0)
+    client = openai.OpenAI(base_url=server, api_key="none", max_retries=0, timeout=300)
     request.addfinalizer(client.close)
     answer = client.completions.create(**{**plain, "extra_body": {"vllm_xargs": {"seed": 1000}, "ignore_eos": True}})
     tokens = expected("mirostat", TARGET, {**asked, "settings": {**asked["settings"], "max_tokens": 8}})
