@@ -194,6 +194,8 @@ class Lanes(Generic[S]):
         self.steps: dict[Hashable, S] = {}
         self.before: dict[int, Tensor] = {}
         """By place in `lasting`: what the lanes had before their last step."""
+        self.texts = self.table.tokens[:0]
+        """The buffer that all steps have their texts in: no two of them are computed at a time."""
 
     def enter(
         self, lane: int, prompt: Sequence[int], output: Sequence[int] = (), *, settings: Mapping[str, Any] | None = None,
@@ -217,6 +219,9 @@ class Lanes(Generic[S]):
         s = self.steps.get(which)
         if s is None:
             s = self.steps[which] = self.make(*which)
+            if (have := len(self.texts)) < size:  # smaller steps keep the one that they have
+                self.texts = s.tokens.new_zeros((max(size, 2 * have), s.tokens.shape[1]))
+            s.tokens = s.settings.text = self.texts[:size]
             for row in range(size):
                 s.admit(row, Request(prompt=(0,), max_tokens=1))
             s.begin_lanes(range(size), torch.ones_like(s.done))

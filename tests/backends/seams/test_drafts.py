@@ -78,7 +78,7 @@ def drafted(name: str, rng: random.Random) -> list[tuple[list[int], int, list[in
         for event in events:
             if isinstance(event, trace.Drafted):
                 tokens.append(event.token)
-            elif isinstance(event, trace.NewTokens):
+            elif isinstance(event, trace.Committed):
                 if len(text) + 24 < base + limit:  # near its limit a run drafts no more than it can commit
                     out.append((list(text), base, tokens))
                 text, tokens = [*text, *event.tokens], []
