@@ -279,7 +279,8 @@ def checked(
     check_params(module.entry, {**params, **own})
     request, ignored = Request(prompt=(0,), max_tokens=1, **settings), unread(module.entry)
     refuse_unread(module.entry, request, ignored)
-    if request.temperature == 0 and "temperature" in ignored:  # in an engine the caller has asked for it
+    draws = any(op.opcode in ("draw", "draw.many", "draw.race") for op in module.entry.body.walk())
+    if draws and request.temperature == 0 and "temperature" in ignored:  # in an engine the caller has asked for it
         why = f"{module.main} draws from unshaped distributions: temperature 0 would not make it greedy"
         raise DecError(why, hint="temperature 1, or an algorithm that draws from shaped distributions")
     return request

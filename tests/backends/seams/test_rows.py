@@ -172,6 +172,8 @@ def test_what_no_program_of_the_kind_can_do_is_refused_and_numbers_are_numbers()
     typical = Rows(carried(decgraph.load("typical").module), lanes=1, capacity=8, vocab=VOCAB, open=("mass",))
     refused(typical, r"`mass` is 1\.5; it must be in 0\.\.1", {}, {"mass": 1.5})
     typical.check({"temperature": 0}, {"mass": 0.5})
+    likeliest = "algorithm likeliest(target: causal):\n    while not done:\n        commit argmax(target(ctx).raw)\n"
+    Rows(decgraph.parse(likeliest).module, lanes=1, capacity=8, vocab=VOCAB).check({"temperature": 0})  # has no chance in it
 
 
 def test_each_request_is_a_session_of_its_own(model: LlamaForCausalLM) -> None:
