@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from functools import cache
 from typing import Any
@@ -108,12 +109,17 @@ def asked(i: int, prompt: list[int], plain: dict[str, Any], blocks: int = 2) -> 
     return Req(f"r{i}", prompt, {"sampling_seed": 9 + i, **plain}, length=rounded(len(prompt), blocks) - len(prompt))
 
 
+QUICK = (("llada", "fdfo", 1), ("joint_threshold", "sync", 0))
+CASES = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow if case[1:] == ("fdfo", 1) else pytest.mark.nightly)
+    for case in itertools.product(PROGRAMS, ("sync", "fdfo"), (0, 1))
+]
+"""By day each program once, where requests are in different iterations and draw."""
+
+
 @pytest.mark.usefixtures("sglang")
 @pytest.mark.budget(60)
-@pytest.mark.quick(("llada", "fdfo", "1"), ("joint_threshold", "sync", "0"))
-@pytest.mark.parametrize("temperature", [0, 1])
-@pytest.mark.parametrize("form", ["sync", "fdfo"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "form", "temperature"), CASES)
 def test_tokens_are_those_of_a_run(name: str, form: str, temperature: int) -> None:
     """Six requests, two blocks of eight each, through SGLang's interface: a whole block at once, or first done, first out."""
     made = loaded(algorithm(name), name)[class_of(name)]

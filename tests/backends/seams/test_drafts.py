@@ -24,6 +24,7 @@ VOCAB, CAPACITY = 61, 200
 CHAINS = ("anpd", "ems_sd", "input_guided_aggressive", "predicted_outputs", "prompt_lookup")
 PREDICTION: dict[str, dict[str, Any]] = {"predicted_outputs": {"prediction": [1, 2, 3, 4, 1, 2, 0, 3]}}
 QUICK = ("lexical_unit", "prompt_lookup")
+BY_DAY = ("jacobi", "pass", "token_recycling")
 TREES: dict[str, dict[str, Any]] = {
     "anpd": {},
     "ems_sd": {},
@@ -172,7 +173,13 @@ def accept(request: Asking, asked: Asked, given: NewTokens, row: int) -> None:
     assert request.kept == [*request.prompt, *request.output][:-1]
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in sorted(TREES)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        n if n in QUICK else pytest.param(n, marks=pytest.mark.slow if n in BY_DAY else pytest.mark.nightly)
+        for n in sorted(TREES)
+    ],
+)
 def test_tokens_are_those_of_a_run(name: str, model: Model) -> None:
     """Requests that come and go, whose lanes, rows and settings have nothing to do with each other."""
     rng = random.Random(2)

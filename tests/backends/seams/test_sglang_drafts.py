@@ -37,7 +37,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     "token_recycling": {"shape": "[[0],[1],[0,0],[0,1],[1,0]]"},
 }
 CASES = [
-    pytest.param(name, late, marks=() if (name, late) in QUICK else pytest.mark.slow)
+    pytest.param(name, late, marks=() if (name, late) in QUICK else pytest.mark.slow if late else pytest.mark.nightly)
     for name in PROGRAMS
     for late in (True, False)
 ]
