@@ -95,6 +95,10 @@ class Requests:
         lanes.needs[lane] = lanes.needs[source]
         self.entered[lane] = replace(self.entered[source])
         self.foreign[lane] = self.foreign[source]
+        if "seed" not in self.entered[lane].settings:  # else twins would draw the same from here on
+            self.serial += 1
+            for words in (lanes.table.settings.request, lanes.table.settings.noise_id):
+                words[lane] = torch.tensor([self.serial & 0xFFFFFFFF, self.serial >> 32], device=words.device)
 
     def found(self, entry: Entered, output: Sequence[int]) -> int | None:
         """The lane of a request's text, where there is one: of those that were left, if they are told."""

@@ -267,3 +267,22 @@ def test_an_error_that_is_known_late_names_the_request_that_it_was_of(caplog: py
         held.report([lane])
     assert len(caplog.messages) == 1
     assert "(seed 11, prompt of 3 tokens" in caplog.text
+
+
+def test_twins_without_a_seed_stay_two_draws_when_one_comes_back() -> None:
+    """A preempted request whose text another one has as well, in an engine that does not say what left."""
+    rows = Rows(carried(decgraph.load("autoregressive").module), lanes=4, capacity=32, vocab=VOCAB)
+    requests = Requests(rows, end=0)
+    flat = torch.zeros(3, VOCAB)
+    first, twin = (requests.join([5, 6], (), {"temperature": 1}, {}) for _ in range(2))
+    rows.lanes.table.tokens[[first, twin], 2] = 9  # both have drawn the same
+    rows.lanes.table.length[[first, twin]] = 3
+    back = requests.join([5, 6], [9], {"temperature": 1}, {})
+    assert back not in (first, twin)
+    drawn = []
+    for n in range(6):
+        at = torch.tensor([first, twin, back])
+        drawn.append(requests.draw(at, flat, torch.full((3,), 3 + n), torch.full((3,), -1)).tolist())
+    assert len({*zip(*drawn, strict=True)}) == 3
+    seeded = [requests.rows.lanes.table.settings.seed[lane].tolist() for lane in (first, back)]
+    assert seeded[0] == seeded[1], "the engine's seed, and another number of the request"
