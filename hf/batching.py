@@ -20,7 +20,8 @@ from decgraph.runtime.arguments import AlgorithmLike, ParamValue
 from decgraph.runtime.session import check_params
 
 SETTINGS = {"seed": int, "number": int, "temperature": float, "top_k": int, "top_p": float, "min_p": float}
-"""What `manager.add_request` may set beside open parameters. number: `request_id` of `decgraph.run`, whose tokens these are."""
+"""What `manager.add_request` may set beside open parameters. number: `request_id` of `decgraph.run`, whose tokens these are; without
+one it is how many requests were computed before."""
 
 
 def put(
@@ -63,6 +64,7 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
 
     def __init__(self, manager: Any, rows: Rows, lanes: int) -> None:
         self.manager, self.rows, self.free, self.spare = manager, rows, list(range(lanes)), lanes
+        self.count = 0
         rows.enter(lanes, (0,))
         self.held: dict[str, tuple[int, int, int]] = {}
         self.undo = torch.zeros(lanes + 1, dtype=torch.bool, device=rows.device)
@@ -80,7 +82,8 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
     def told(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """A request's settings, and its parameters."""
         settings = {"temperature": 1.0, **{n: v for n, v in kwargs.items() if n not in self.rows.open and n != "number"}}
-        return {**settings, "request_id": kwargs.get("number", 0)}, {n: kwargs[n] for n in self.rows.open if n in kwargs}
+        numbered = {"request_id": kwargs["number"]} if "number" in kwargs else {}
+        return {**settings, **numbered}, {n: kwargs[n] for n in self.rows.open if n in kwargs}
 
     def lane(self, state: Any) -> int:
         name = state.request_id
@@ -90,6 +93,8 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
             if not self.free:
                 raise DecError(f"there is no lane for the request {name}", hint="put(..., lanes=) with more of them")
             settings, own = self.told(state.logit_processor_kwargs)
+            settings = {"request_id": self.count, **settings}  # two samples of a prompt are two
+            self.count += 1
             self.rows.enter(self.free[0], state.initial_tokens, settings=settings, params=own)
             self.held[name] = self.free.pop(0), len(state.initial_tokens), 0
         lane, prompt, drawn = self.held[name]

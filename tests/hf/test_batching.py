@@ -146,3 +146,14 @@ def test_a_request_that_is_refused_fails_alone() -> None:
     for n, said in enumerate(("top_k would change nothing", "tau", "gamma")):
         assert said in found[str(n)].error, found[str(n)].error
     assert found["3"].error is None and len(found["3"].generated_tokens) == 12
+
+
+def test_two_samples_of_a_prompt_are_two() -> None:
+    """Nobody says a seed or a number: the requests are numbered as they come."""
+    model = llama(1)
+    it = manager(model)
+    batching.put(it, "autoregressive", lanes=3, capacity=64)
+    found = outputs(it, [{"input_ids": [4, 8]} for _ in range(3)])
+    texts = [found[str(n)].generated_tokens for n in range(3)]
+    runs = [decgraph.run("autoregressive", [4, 8], model, max_tokens=12, eos=(), temperature=1, request_id=n) for n in range(3)]
+    assert sorted(texts) == sorted(list(run.tokens) for run in runs) and len({*map(tuple, texts)}) == 3
