@@ -20,8 +20,8 @@ from decgraph.runtime.arguments import AlgorithmLike, ParamValue
 from decgraph.runtime.session import check_params
 
 SETTINGS = {"seed": int, "number": int, "temperature": float, "top_k": int, "top_p": float, "min_p": float}
-"""What `manager.add_request` may set beside open parameters. number: `request_id` of `decgraph.run`, whose tokens these are; without
-one it is how many requests were computed before."""
+"""What `manager.add_request` may set beside open parameters. number: `request_id` of `decgraph.run`, whose tokens these are;
+without one it is how many requests were computed before."""
 
 
 def put(
