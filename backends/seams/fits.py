@@ -16,7 +16,7 @@ from decgraph.backends.seams.blocks import Blocks
 from decgraph.backends.seams.drafts import Asked, Drafts, NewTokens
 from decgraph.backends.seams.rows import Rows
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.ir.values import Module, Op
+from decgraph.ir.values import Module
 from decgraph.runtime.session import check_params
 
 VOCAB, LANES, CAPACITY = 61, 3, 64
@@ -90,13 +90,8 @@ def _verified_elsewhere(module: Module) -> Iterator[Misfit]:
         elif state.type.elem != "index":
             yield Misfit(f"state {state.name} is no index of the text: it depends on how earlier drafts were verified", line)
     for op in function.body.walk():
-        if op.opcode in ("state.write", "index.learn") and not _initial(function.body.ops, op):
+        if op.opcode in ("state.write", "index.learn") and op not in function.body.ops:  # those stand before the loop
             yield Misfit("it stores what the engine does not tell again, such as what was accepted", op.loc.line)
-
-
-def _initial(ops: Any, op: Op) -> bool:
-    """Whether an op stands before the loop."""
-    return op in ops
 
 
 def _rows(module: Module, params: Mapping[str, Any]) -> Trial:

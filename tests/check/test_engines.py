@@ -242,3 +242,10 @@ def test_the_option_is_refused(words: list[str], capsys: Capture) -> None:
 def test_another_engine_is_refused() -> None:
     with pytest.raises(DecError, match="one of vllm, sglang"):
         inside(find("speculative")[0], "transformers")
+
+
+def test_every_interface_of_an_engine_has_its_facts() -> None:
+    from decgraph.backends.seams.file import interfaces
+
+    for engine in ("vllm", "sglang"):
+        assert {one.core for one in interfaces(engine)} == {way.core for way in WAYS if way.engine == engine}
