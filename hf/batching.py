@@ -6,6 +6,7 @@ read. A program that draws one token from one row (`backends/seams/rows.py`) dra
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.arguments import AlgorithmLike, ParamValue
 from decgraph.runtime.session import check_params
 
+log = logging.getLogger("decgraph")
 SETTINGS = {"seed": int, "number": int, "temperature": float, "top_k": int, "top_p": float, "min_p": float}
 """What `manager.add_request` may set beside open parameters. number: `request_id` of `decgraph.run`, whose tokens these are;
 without one it is how many requests were computed before."""
@@ -64,7 +66,8 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
 
     def __init__(self, manager: Any, rows: Rows, lanes: int) -> None:
         self.manager, self.rows, self.free, self.spare = manager, rows, list(range(lanes)), lanes
-        self.count = 0
+        self.count, ends = 0, manager.generation_config.eos_token_id
+        self.end = (ends[0] if isinstance(ends, list) else ends) if ends not in (None, []) else -1
         rows.enter(lanes, (0,))
         self.held: dict[str, tuple[int, int, int]] = {}
         self.undo = torch.zeros(lanes + 1, dtype=torch.bool, device=rows.device)
@@ -95,7 +98,12 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
             settings, own = self.told(state.logit_processor_kwargs)
             settings = {"request_id": self.count, **settings}  # two samples of a prompt are two
             self.count += 1
-            self.rows.enter(self.free[0], state.initial_tokens, settings=settings, params=own)
+            try:
+                self.rows.enter(self.free[0], state.initial_tokens, settings=settings, params=own)
+            except DecError as error:  # its prompt is too long; the others go on
+                self.rows.enter(self.free[0], (0,), settings=settings, params=own)
+                self.rows.lanes.table.lost[self.free[0]] = True
+                log.error("the request %s: %s", name, error)
             self.held[name] = self.free.pop(0), len(state.initial_tokens), 0
         lane, prompt, drawn = self.held[name]
         place = state.position_offset - prompt  # the token to be drawn: a preemption loses the one that was in flight
@@ -104,9 +112,17 @@ class Drawing(theirs.ContinuousBatchingLogitsProcessor):
         return lane
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
-        """Scores [n, V] in which the drawn tokens alone are possible. Raises DecError for a request that met an error."""
+        """Scores [n, V] in which the drawn tokens alone are possible. A request that met an error ends by its end token. Raises
+        DecError where there is none, which the manager makes the error of the whole batch."""
         at = tensor_arg[: len(scores)].long()
         drawn = self.rows.step(at, scores, self.undo)
-        if bool((self.rows.failed(at) & (at != self.spare)).any()):
-            raise DecError(f"{self.rows.module.main} met an error in a request", hint="decgraph.run on its prompt says which")
+        failed = self.rows.failed(at) & (at != self.spare)
+        if bool(failed.any()):
+            lanes = set(at[failed].tolist())
+            names = ", ".join(name for name, (lane, *_) in self.held.items() if lane in lanes)
+            why = f"{self.rows.module.main} met an error in {names}"
+            if self.end < 0:
+                raise DecError(why, hint="decgraph.run on the prompt says which")
+            log.error("%s, which ends there: decgraph.run on the prompt says which", why)
+            drawn = torch.where(failed, self.end, drawn)
         return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)

@@ -117,6 +117,9 @@ class Seam(Step):
         """A request begins in a lane, with the tokens that it has generated before. settings: fields of `Request`; params:
         numbers of its own for parameters that are `open`. Raises DecError for values that are none of those."""
         n = len(prompt)
+        if n + len(output) > self.frame.capacity:
+            most = self.frame.capacity
+            raise DecError(f"a text of {n + len(output)} tokens: there is room for {most}", hint="more capacity")
         self.admit(lane, Request(prompt=tuple(prompt), **{"max_tokens": NO_LIMIT, **(settings or {})}))
         if output:
             self.tokens[lane, n : n + len(output)] = torch.tensor(list(output), device=self.device)

@@ -107,7 +107,12 @@ def test_a_draw_that_was_lost_is_drawn_again() -> None:
     from decgraph.backends.seams.rows import Rows
     from decgraph.backends.seams.seam import carried
 
-    gone = SimpleNamespace(batch_processor=SimpleNamespace(scheduler=SimpleNamespace(request_is_cancelled=lambda name: False)))
+    plain_end = SimpleNamespace(eos_token_id=-1)
+    scheduler = SimpleNamespace(request_is_cancelled=lambda name: False)
+    gone = SimpleNamespace(generation_config=plain_end, batch_processor=SimpleNamespace(scheduler=scheduler))
+        generation_config=plain_end,
+        batch_processor=SimpleNamespace(scheduler=SimpleNamespace(request_is_cancelled=lambda name: False)),
+    )
     rows = Rows(carried(decgraph.load("mirostat").module), {}, lanes=3, capacity=32, vocab=61)
     drawing = batching.Drawing(gone, rows, 2)
     state = SimpleNamespace(request_id="a", initial_tokens=[5, 9], logit_processor_kwargs={"seed": 1}, position_offset=2)
@@ -157,3 +162,18 @@ def test_two_samples_of_a_prompt_are_two() -> None:
     texts = [found[str(n)].generated_tokens for n in range(3)]
     runs = [decgraph.run("autoregressive", [4, 8], model, max_tokens=12, eos=(), temperature=1, request_id=n) for n in range(3)]
     assert sorted(texts) == sorted(list(run.tokens) for run in runs) and len({*map(tuple, texts)}) == 3
+
+
+def test_an_error_of_one_request_is_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """One whose prompt does not fit, beside one that does."""
+    model, end = llama(1), 60
+    generation = transformers.GenerationConfig(do_sample=False, max_new_tokens=8, eos_token_id=end)
+    config = transformers.ContinuousBatchingConfig(
+        page_size=4, num_blocks=64, use_async_batching=False, max_requests_per_batch=3
+    )
+    it = model.init_continuous_batching(generation, config)
+    batching.put(it, "mirostat", lanes=3, capacity=16)
+    found = outputs(it, [{"input_ids": [5] * 20, "seed": 1}, {"input_ids": [4, 8], "seed": 1, "number": 1}])
+    assert found["0"].generated_tokens == [end] and "the request 0: error: a text of 20 tokens" in caplog.text
+    run = decgraph.run("mirostat", [4, 8], model, max_tokens=8, eos=(end,), temperature=1, seed=1, request_id=1)
+    assert found["1"].generated_tokens[: len(run.tokens)] == list(run.tokens) and found["1"].error is None

@@ -191,3 +191,20 @@ def test_each_request_is_a_session_of_its_own(model: LlamaForCausalLM) -> None:
         outputs.append(output)
     fields = {"models": {"target": model}, "prompt": [3, 4, 5], "max_tokens": 8, "eos": (), "seed": 7, "temperature": 1}
     assert outputs == [list(decgraph.run(mine, **fields).tokens)] * 3
+
+
+def test_a_text_that_outgrows_its_lane_fails_alone(model: LlamaForCausalLM) -> None:
+    rows = Rows(carried(decgraph.load("windowed_penalties").module), lanes=3, capacity=6, vocab=VOCAB)
+    with pytest.raises(DecError, match="a text of 7 tokens: there is room for 6"):
+        rows.enter(0, [1] * 7)
+    prompts = {0: [1, 2, 3, 4, 5], 1: [7], 2: [1] * 6}
+    for lane, prompt in prompts.items():
+        rows.enter(lane, prompt, settings={"seed": 3, "temperature": 1})
+    at, output, failed = torch.tensor([0, 1, 2]), list[int](), []
+    for _ in range(4):
+        logits = torch.stack([row(model, prompts[0]), row(model, [7, *output]), row(model, prompts[2])])
+        output.append(rows.step(at, logits).tolist()[1])
+        failed.append(rows.failed(at).tolist())
+    assert failed == [[False, False, True], *[[True, False, True]] * 3]
+    fields = {"models": {"target": model}, "prompt": [7], "max_tokens": 4, "eos": (), "seed": 3, "temperature": 1}
+    assert output == list(decgraph.run("windowed_penalties", **fields).tokens)
