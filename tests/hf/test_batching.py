@@ -110,9 +110,6 @@ def test_a_draw_that_was_lost_is_drawn_again() -> None:
     plain_end = SimpleNamespace(eos_token_id=-1)
     scheduler = SimpleNamespace(request_is_cancelled=lambda name: False)
     gone = SimpleNamespace(generation_config=plain_end, batch_processor=SimpleNamespace(scheduler=scheduler))
-        generation_config=plain_end,
-        batch_processor=SimpleNamespace(scheduler=SimpleNamespace(request_is_cancelled=lambda name: False)),
-    )
     rows = Rows(carried(decgraph.load("mirostat").module), {}, lanes=3, capacity=32, vocab=61)
     drawing = batching.Drawing(gone, rows, 2)
     state = SimpleNamespace(request_id="a", initial_tokens=[5, 9], logit_processor_kwargs={"seed": 1}, position_offset=2)

@@ -193,8 +193,20 @@ def test_each_request_is_a_session_of_its_own(model: LlamaForCausalLM) -> None:
     assert outputs == [list(decgraph.run(mine, **fields).tokens)] * 3
 
 
+AGAIN = """algorithm again(target: causal):
+    while not done:
+        p = target(ctx)
+        if p.raw[ctx.token] > 0.5:
+            commit ctx.token
+        else:
+            x ~ p as output
+            commit x
+"""
+
+
 def test_a_text_that_outgrows_its_lane_fails_alone(model: LlamaForCausalLM) -> None:
-    rows = Rows(carried(decgraph.load("windowed_penalties").module), lanes=3, capacity=6, vocab=VOCAB)
+    again = decgraph.parse(AGAIN, path="again.dec")
+    rows = Rows(carried(again.module), lanes=3, capacity=6, vocab=VOCAB)
     with pytest.raises(DecError, match="a text of 7 tokens: there is room for 6"):
         rows.enter(0, [1] * 7)
     prompts = {0: [1, 2, 3, 4, 5], 1: [7], 2: [1] * 6}
@@ -207,4 +219,4 @@ def test_a_text_that_outgrows_its_lane_fails_alone(model: LlamaForCausalLM) -> N
         failed.append(rows.failed(at).tolist())
     assert failed == [[False, False, True], *[[True, False, True]] * 3]
     fields = {"models": {"target": model}, "prompt": [7], "max_tokens": 4, "eos": (), "seed": 3, "temperature": 1}
-    assert output == list(decgraph.run("windowed_penalties", **fields).tokens)
+    assert output == list(decgraph.run(again, **fields).tokens)
