@@ -80,11 +80,9 @@ class Rows:
         if s.logits is None:
             s.logits = torch.zeros((s.batch, self.vocab), dtype=torch.float32, device=self.device)
         s.logits[: len(at)].copy_(logits)
-        full = s.length >= self.capacity
-        s.length.clamp_(max=self.capacity - 1)
         length = s.length.clone()
         self._run(s)
-        s.flag(full | (s.length != length + 1))  # one token a step is what the engine asks for
+        s.flag((s.length != length + 1) | (s.length > self.capacity))  # one token a step is what the engine asks for
         return self.lanes.store(at, s, 1)[:, 0]
 
     def _run(self, s: Seam) -> None:
