@@ -168,7 +168,10 @@ def through_way(
         for place, claim in enumerate(f.claims)
     )
     kept = {kind for claim, found in zip(f.claims, claims, strict=True) for kind in _kept(claim, found)}
-    return Through(way, claims, tuple(fact for fact in way.facts if not fact.breaks or kept & set(fact.breaks)))
+    shared = [state.name for state in f.states if state.scope == "session" and way.core]
+    anew = "it begins anew with each request"
+    notes = (EngineFact(f"state {name} per session", anew, "docs/engines.md", ()) for name in shared)
+    return Through(way, claims, (*notes, *(fact for fact in way.facts if not fact.breaks or kept & set(fact.breaks))))
 
 
 def _kept(claim: Claim, found: Left) -> tuple[Kind, ...]:

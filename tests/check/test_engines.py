@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from decgraph import stdlib
+from decgraph.api import load, parse
 from decgraph.check import stated as claims_about_drafts
 from decgraph.check.algorithm import find
 from decgraph.check.engine_facts import OWN, WAYS, Way
@@ -249,3 +250,11 @@ def test_every_interface_of_an_engine_has_its_facts() -> None:
 
     for engine in ("vllm", "sglang"):
         assert {one.core for one in interfaces(engine)} == {way.core for way in WAYS if way.engine == engine}
+
+
+def test_states_of_a_session_are_said_to_begin_anew() -> None:
+    text = load("mirostat").text.replace("per sequence", "per session")
+    said = [text for _, text in inside(parse(text).module, "vllm", seconds=0).lines()]
+    assert any(line.startswith("state mu per session: it begins anew with each request") for line in said)
+    plain = inside(load("mirostat").module, "vllm", seconds=0).lines()
+    assert not any("per session" in text for _, text in plain)
