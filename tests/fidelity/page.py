@@ -139,7 +139,12 @@ def programs(agreeing: Agreeing) -> list[str]:
         pairs = [c for c in comparisons() if c.program == name]
         cases = sum(len(e.cases) for e in found) + sum(len(c.cases) for c in pairs)
         seen = dict.fromkeys(c for e in found for c in agreeing(e, e.backends[0]))
-        said = [", ".join(seen), *(f"calls and tokens: {c.source}" for c in pairs), row.note.replace("|", "\\|")]
+        said = [
+            ", ".join(seen),
+            *(f"calls and tokens: {c.source}" for c in pairs),
+            row.searched,
+            row.note.replace("|", "\\|"),
+        ]
         out.append(f"| {name} | {row.status} | {cases or ''} | {'; '.join(s for s in said if s)} |")
     return [*out, ""]
 
