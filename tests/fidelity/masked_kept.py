@@ -12,7 +12,6 @@ from fidelity.masked_models import MASK, model
 from fidelity.masked_noise import tensors, uniform
 from fidelity.recorded_noise import Recorded
 
-
 SHAPING = ("temperature", "top_k", "top_p")
 
 
