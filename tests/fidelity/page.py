@@ -7,11 +7,13 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.update(CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="1")  # as the tests that replay it
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fidelity.entry import FOLDER, GOLDEN, Entry, columns, entries, later, recording
 from fidelity.transcribed.compared import comparisons
@@ -25,8 +27,9 @@ HEAD = """# Fidelity
 
 How close are the programs of the gallery to their authors' code? The first table has a row for each program. `recorded`:
 published code was run on tiny models and recorded call by call ([how](../tests/fidelity/golden/ar/README.md)), and the tests
-run the same prompts through decgraph. `compared`: the authors' loop is written anew in plain Python from their code
-(`tests/fidelity/transcribed`), and both run on the same tables of probabilities. The other words are those of `decgraph list`.
+run the same prompts through decgraph; what ran the files of `authors/` is in lab/recordings, so that anybody can run it again.
+`compared`: the authors' loop is written anew in plain Python from their code (`tests/fidelity/transcribed`), and both run on
+the same tables of probabilities. The other words are those of `decgraph list`.
 
 Recordings have tables of their own behind it. A number is how many cases agree; `tests/fidelity/test_fidelity.py` compares
 every case, and fails for a difference that is not explained below and for an explanation without a difference. Accepted and
@@ -57,10 +60,32 @@ CANNOT = {
 }
 
 
+SCOPES = {
+    "ar/medusa_typical": "typical acceptance",
+    "dllm2/block_diffusion_sdar": "greedy, sampled",
+    "dllm2/*_noise": "greedy, sampled",
+    **dict.fromkeys(("ar*/sampling_*", "dllm2/maskgit", "dllm2/arpg", "dllm/diffusion_gemma"), "sampled"),
+    **dict.fromkeys(("logits/arithmetic_sampling", "logits/awrs", "logits/mirostat*"), "sampled"),
+    **dict.fromkeys(("logits/synthid", "logits/kgw*", "logits/filters*", "logits/penalties*"), "distributions"),
+    "logits/mbr": "a choice among texts",
+    "*": "greedy",
+}
+"""What the cases of files cover that say nothing of it, and are older than lab/recordings."""
+OLDER = {"more": "2026-11-25"} | dict.fromkeys(("ar", "ar2", "dllm", "dllm2", "heads", "logits"), "2026-11-22")
+
+
+def scope(entry: Entry) -> tuple[str, str]:
+    """What an entry's cases cover, and the date of the recording."""
+    r = recording(entry.file)
+    covers = r.get("scope") or next(text for pattern, text in SCOPES.items() if fnmatch(entry.file, pattern))
+    return covers, r.get("date") or OLDER[entry.file.partition("/")[0]]
+
+
 def source(entry: Entry) -> str:
-    """Repository and commit, or version."""
+    """Repository and commit, or version; scope and date."""
     s = recording(entry.file)["source"]
-    return f"{s.get('repo') or s['package']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
+    named = f"{s.get('repo') or s['package']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
+    return ", ".join((named, *scope(entry)))
 
 
 Agreeing = Callable[[Entry, str], dict[str, int]]
@@ -75,13 +100,21 @@ def replayed(entry: Entry, backend: str) -> dict[str, int]:
 
 
 def said(text: str) -> Agreeing:
-    """By what the entries say: the columns of the page's text, the cases without those that are known to differ. The tests hold
-    every case to what its entry says, so that this is what replaying gives."""
-    lines = re.findall(r"^\| .* \| (?:torch|reference|exact|triton) \| (.*/\d+) \|$", text, re.M)
-    keys = [(id(e), b) for kind in TITLES for e in entries() if e.kind == kind for b in e.everywhere]
-    assert len(lines) == len(keys), "an entry or a backend without its line"
-    found = {k: [c.rpartition(" ")[0] for c in line.split(", ")] for k, line in zip(keys, lines)}
-    return lambda e, b: {c: sum(c not in e.expected(case) for case in e.replayed_on(b)) for c in found[id(e), b]}
+    """By what the entries say: the columns of the page's text, or of a file of lab/recordings, and the cases without those that
+    are known to differ. The tests hold every case to what its entry says, so that this is what replaying gives."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    file = program = ""
+    for line in text.splitlines():
+        match [cell.strip() for cell in line.split("|")[1:-1]]:
+            case [first, _, shown, "torch" | "reference" | "exact" | "triton" as backend, counts]:
+                file, program = (first, shown) if first else (file, program)
+                found[file, program, backend] = [c.rpartition(" ")[0] for c in counts.split(", ")]
+
+    def agreeing(e: Entry, backend: str) -> dict[str, int]:
+        names = [*e.cases[0]["columns"]] if e.file.startswith("authors/") else found[e.file, e.program, backend]
+        return {c: sum(c not in e.expected(case) for case in e.replayed_on(backend)) for c in names}
+
+    return agreeing
 
 
 def rows(entry: Entry, agreeing: Agreeing) -> list[str]:
@@ -125,7 +158,7 @@ def programs(agreeing: Agreeing) -> list[str]:
     """A line for each program of stdlib: how many cases are compared, in what, and with whose code."""
     recorded: dict[str, list[Entry]] = {}
     for e in entries():
-        for name in set(re.findall(r"\w+", "" if e.program.startswith("[") or e.kind == "setting" else e.program)):
+        for name in set(re.findall(r"\w+", "" if e.program.startswith("[") else e.program)):
             recorded.setdefault(name, []).append(e)
     out = [
         "## Programs\n",
@@ -139,7 +172,14 @@ def programs(agreeing: Agreeing) -> list[str]:
         pairs = [c for c in comparisons() if c.program == name]
         cases = sum(len(e.cases) for e in found) + sum(len(c.cases) for c in pairs)
         seen = dict.fromkeys(c for e in found for c in agreeing(e, e.backends[0]))
-        said = [", ".join(seen), *(f"calls and tokens: {c.source}" for c in pairs), row.note.replace("|", "\\|")]
+        covered = dict.fromkeys(part for e in found for part in scope(e)[0].split(", "))
+        when = max((scope(e)[1] for e in found), default="")
+        said = [
+            ", ".join((*covered, when)) if when else "",
+            ", ".join(seen),
+            *(f"calls and tokens: {c.source}" for c in pairs),
+            row.note.replace("|", "\\|"),
+        ]
         out.append(f"| {name} | {row.status} | {cases or ''} | {'; '.join(s for s in said if s)} |")
     return [*out, ""]
 
