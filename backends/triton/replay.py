@@ -61,8 +61,9 @@ class Replayed:
                 finally:
                     sys.setswitchinterval(before)
         except Exception as error:  # whatever the compiler raises: torch's own kernels do the same
+            with _ONE:  # a cached function that two threads enter at once runs twice
+                _logged(f"{type(error).__name__}: {error}".splitlines()[0])
             self.failed = error
-            _logged(f"{type(error).__name__}: {error}".splitlines()[0])
         finally:
             atexit.unregister(end)
 

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from lab.recordings import plain
+
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden"
 Case = dict[str, Any]
@@ -33,7 +35,7 @@ class Outcome:
 @dataclass(frozen=True)
 class Entry:
     """A recording and what replays it. Adding a file is one of these in a list `ENTRIES` of a module `causal_*.py`,
-    `settings_*.py`, `rules_*.py` or `masked_*.py` beside this one.
+    `settings_*.py`, `rules_*.py` or `masked_*.py` beside this one, or in transcribed/.
 
     file: "ar/hf_assisted", under golden/. program: the stdlib program, or the rule, by the name that readers know. replay: from
     a case and a backend to both sides' columns. kind: the chapter of the page. backends: all that replay it; the first cases of
@@ -88,6 +90,16 @@ class Parameters(dict[str, Any]):
         return super().get(name, default)
 
 
+def recorded(program: str, ours: Callable[[Case, str], Columns], file: str = "", **more: Any) -> Entry:
+    """An entry of a file that lab/recordings wrote. ours: from a case's parameters and a backend to its columns. file: under
+    golden/authors, else the program's name."""
+
+    def replay(case: Case, backend: str) -> Outcome:
+        return Outcome(case["columns"], plain(ours(case["parameters"], backend)))
+
+    return Entry(f"authors/{file or program}", program, replay, **more)
+
+
 @cache
 def recording(file: str) -> dict[str, Any]:
     """A file of golden/."""
@@ -99,9 +111,9 @@ def recording(file: str) -> dict[str, Any]:
 def entries() -> tuple[Entry, ...]:
     """All entries, by chapter and file."""
     found: list[Entry] = []
-    for prefix in ("causal", "settings", "rules", "masked"):
-        for path in sorted(FOLDER.glob(f"{prefix}_*.py")):
-            module = importlib.import_module(f"fidelity.{path.stem}")
+    for pattern in ("causal_*", "transcribed/*", "settings_*", "rules_*", "masked_*"):
+        for path in sorted(FOLDER.glob(f"{pattern}.py")):
+            module = importlib.import_module(".".join(("fidelity", *path.relative_to(FOLDER).with_suffix("").parts)))
             found += getattr(module, "ENTRIES", [])
     return tuple(found)
 

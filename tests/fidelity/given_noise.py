@@ -14,34 +14,7 @@ from decgraph.backends.reference.machine import ReferenceMachine as OfReference
 from decgraph.backends.torch import noise as of_torch
 from decgraph.backends.torch.machine import TorchMachine as OfTorch
 from decgraph.runtime import noise
-
-
-class Stream:
-    """Uniforms in (0, 1) from a seed, one after the other."""
-
-    def __init__(self, seed: int) -> None:
-        self.made = np.random.default_rng(seed)
-
-    def coin(self, key: Any = None) -> float:
-        return float(self.made.uniform(1e-9, 1 - 1e-9))
-
-    def flip(self, p: float) -> bool:
-        """True with probability p. What is certain, but for rounding, reads nothing."""
-        return p > 1 - 1e-6 or (p > 1e-6 and self.coin() < p)
-
-    def beta(self, a: float, b: float) -> float:
-        return float(self.made.beta(a, b))
-
-    def waits(self, key: Any, n: int) -> np.ndarray:
-        """float64[n]: the waiting times of a draw's race, one for each token."""
-        return -np.log(self.made.uniform(1e-9, 1 - 1e-9, n))
-
-    def draw(self, p: np.ndarray) -> int:
-        """The token of a distribution that comes first. What is certain reads nothing."""
-        if p.max() > 1 - 1e-12:
-            return int(p.argmax())
-        times = self.waits(None, len(p))
-        return int(np.argmin([t / q if q > 0 else np.inf for t, q in zip(times, p, strict=True)]))
+from lab.recordings.tables import Stream
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.update(CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="1")  # as the tests that replay it
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fidelity.entry import FOLDER, GOLDEN, Entry, columns, entries, later, recording
 from fidelity.transcribed.compared import comparisons
@@ -25,8 +26,9 @@ HEAD = """# Fidelity
 
 How close are the programs of the gallery to their authors' code? The first table has a row for each program. `recorded`:
 published code was run on tiny models and recorded call by call ([how](../tests/fidelity/golden/ar/README.md)), and the tests
-run the same prompts through decgraph. `compared`: the authors' loop is written anew in plain Python from their code
-(`tests/fidelity/transcribed`), and both run on the same tables of probabilities. The other words are those of `decgraph list`.
+run the same prompts through decgraph; what ran the files of `authors/` is in lab/recordings, so that anybody can run it again.
+`compared`: the authors' loop is written anew in plain Python from their code (`tests/fidelity/transcribed`), and both run on
+the same tables of probabilities. The other words are those of `decgraph list`.
 
 Recordings have tables of their own behind it. A number is how many cases agree; `tests/fidelity/test_fidelity.py` compares
 every case, and fails for a difference that is not explained below and for an explanation without a difference. Accepted and
@@ -58,9 +60,11 @@ CANNOT = {
 
 
 def source(entry: Entry) -> str:
-    """Repository and commit, or version."""
-    s = recording(entry.file)["source"]
-    return f"{s.get('repo') or s['package']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
+    """Repository and commit, or version; scope and date, if the file has them."""
+    r = recording(entry.file)
+    s = r["source"]
+    named = f"{s.get('repo') or s['package']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
+    return ", ".join((named, *(r[k] for k in ("function", "scope", "date") if k in r)))
 
 
 Agreeing = Callable[[Entry, str], dict[str, int]]
@@ -75,13 +79,21 @@ def replayed(entry: Entry, backend: str) -> dict[str, int]:
 
 
 def said(text: str) -> Agreeing:
-    """By what the entries say: the columns of the page's text, the cases without those that are known to differ. The tests hold
-    every case to what its entry says, so that this is what replaying gives."""
-    lines = re.findall(r"^\| .* \| (?:torch|reference|exact|triton) \| (.*/\d+) \|$", text, re.M)
-    keys = [(id(e), b) for kind in TITLES for e in entries() if e.kind == kind for b in e.everywhere]
-    assert len(lines) == len(keys), "an entry or a backend without its line"
-    found = {k: [c.rpartition(" ")[0] for c in line.split(", ")] for k, line in zip(keys, lines)}
-    return lambda e, b: {c: sum(c not in e.expected(case) for case in e.replayed_on(b)) for c in found[id(e), b]}
+    """By what the entries say: the columns of the page's text, or of a file of lab/recordings, and the cases without those that
+    are known to differ. The tests hold every case to what its entry says, so that this is what replaying gives."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    file = program = ""
+    for line in text.splitlines():
+        match [cell.strip() for cell in line.split("|")[1:-1]]:
+            case [first, _, shown, "torch" | "reference" | "exact" | "triton" as backend, counts]:
+                file, program = (first, shown) if first else (file, program)
+                found[file, program, backend] = [c.rpartition(" ")[0] for c in counts.split(", ")]
+
+    def agreeing(e: Entry, backend: str) -> dict[str, int]:
+        names = [*e.cases[0]["columns"]] if e.file.startswith("authors/") else found[e.file, e.program, backend]
+        return {c: sum(c not in e.expected(case) for case in e.replayed_on(backend)) for c in names}
+
+    return agreeing
 
 
 def rows(entry: Entry, agreeing: Agreeing) -> list[str]:

@@ -32,7 +32,7 @@ from decgraph.runtime.models.engine.of import causal_engine_of
 from decgraph.runtime.models.engine.slots import Layout
 from decgraph.runtime.models.engine.step import ForwardStep
 
-WITHOUT = ("cfg", "beam", "rest", "suffix_decoding", "assisted", "anpd", "lattice", "lookahead", "best_of_n", "grammar")
+WITHOUT = ("cfg", "beam", "rest", "suffix_decoding", "assisted", "lattice", "lookahead", "best_of_n", "grammar")
 
 
 class Tape(TorchDispatchMode):

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call, tabled, verified
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call, verified
 from fidelity.watched import run
 
 from decgraph.runtime.models.table import TableModel
+from lab.recordings import tabled
 
 SIZE = 6
 PROMPT, LIMIT, GAMMA, LEAST = (1, 2, 3), 40, 5, 2

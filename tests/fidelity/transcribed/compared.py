@@ -41,12 +41,6 @@ class Compared:
     backends: tuple[str, ...] = field(default=("reference", "torch"))
 
 
-def tabled(name: str, columns: str, rows: Sequence[Sequence[Any]], **shared: Any) -> dict[str, dict[str, Any]]:
-    """Cases from the rows of a table. name: of a case, with its values in braces; shared: what all cases have."""
-    cases = [{**shared, **dict(zip(columns.split(), row, strict=True))} for row in rows]
-    return {name.format(**case): case for case in cases}
-
-
 def after(model: Any, text: Sequence[int]) -> np.ndarray:
     """float64[V]: the probabilities of the token after a text."""
     return np.asarray([float(p) for p in model.eval([tuple(text)])[0].weights], dtype=np.float64)

@@ -9,10 +9,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from fidelity.given_noise import Stream, given
+from fidelity.given_noise import given
 from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.untied import Letters, untied
 from fidelity.watched import run
+
+from lab.recordings.tables import Letters, Stream, untied
 
 PIECES = ("a", "b", "ab", "ba", "c", "bc", "")
 EOS = 6

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from fidelity.handed import Uniforms
 from fidelity.transcribed.block_trees import ours, verified_trees
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call, tabled
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call
 from fidelity.transcribed.eagle_trees import Near, cases, one_head, row
 from fidelity.transcribed.engine_heads import ours as chained
 from fidelity.transcribed.engine_heads import rejection
 from fidelity.watched import run
+
+from lab.recordings import tabled
 
 
 def costs(case: Mapping[str, Any]) -> list[float]:

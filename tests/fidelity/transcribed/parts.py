@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fidelity.transcribed.compared import Columns, Compared, Text, after, by_step, replayed, tabled
+from fidelity.transcribed.compared import Columns, Compared, Text, after, by_step, replayed
 from fidelity.transcribed.steps import Writer
-from fidelity.untied import untied
+
+from lab.recordings import tabled
+from lab.recordings.tables import untied
 
 
 def target(case: Mapping[str, Any]) -> Any:

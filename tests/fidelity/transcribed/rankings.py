@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fidelity.transcribed.compared import Columns, Compared, Text, after, best
-from fidelity.untied import Letters, untied
 from fidelity.watched import run
+
+from lab.recordings.tables import Letters, untied
 
 SIZE = 9
 

@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, replayed, tabled, tokens
-from fidelity.untied import Letters, untied
+from fidelity.given_noise import given
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, replayed, tokens
 from fidelity.watched import Watched, run
 
 from decgraph.runtime.models.table import TableModel
+from lab.recordings import tabled
+from lab.recordings.tables import Letters, Stream, untied
 
 SIZE = 9
 

@@ -10,9 +10,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, after, best, replayed, tabled
-from fidelity.untied import Letters, untied
+from fidelity.given_noise import given
+from fidelity.transcribed.compared import Columns, Compared, after, best, replayed
 from fidelity.watched import Watched, run
 
 import decgraph
@@ -20,6 +19,8 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.models.interface import mixture
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
+from lab.recordings import tabled
+from lab.recordings.tables import Letters, Stream, untied
 
 
 def target(case: Mapping[str, Any]) -> TableModel:

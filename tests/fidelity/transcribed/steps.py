@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from fidelity.given_noise import Stream
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_step, replayed, tabled
-from fidelity.untied import Letters, untied
+from fidelity.entry import recorded
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_step, replayed
+from fidelity.watched import run
+
+from lab.recordings import tabled
+from lab.recordings.tables import Letters, Stream, untied
 
 
 def models(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,23 +98,13 @@ class Writer:
         return len(text) == self.end or text[-1] in self.eos
 
 
-def adadec(case: Mapping[str, Any]) -> Columns:
-    """Where the entropy is high, each of k tokens is continued greedily; the score is per token."""
-    model, text, committed = models(case)["target"], tuple(case["prompt"]), []
-    while len(text) < len(case["prompt"]) + case["limit"]:
-        p = after(model, text)
-        choice = best(p, 1)[0]
-        if -(p * np.log(p)).sum() >= case["tau"]:
-            scores = {}
-            for x in best(p, case["k"]):
-                whole: Text = (*text, x)
-                for _ in range(case["length"]):
-                    whole = (*whole, best(after(model, whole), 1)[0])
-                scores[x] = math.log(prob(model, text, whole[len(text) :])) / (case["length"] + 1)
-            choice = max(scores, key=lambda x: scores[x])
-        text = (*text, choice)
-        committed.append((choice,))
-    return {"tokens": text, "committed": committed}
+def adadec(case: Mapping[str, Any], backend: str) -> Columns:
+    """With how many tokens were chosen by looking ahead: by as many rows in a call as there are candidates."""
+    models, names = {"target": untied(case["size"], case["seed"], window=None)}, ("k", "length", "tau")
+    params = {name: case[name] for name in names}
+    done = run("adadec", case["prompt"], models, backend, max_tokens=case["limit"], eos=case["eos"], **params)
+    ahead = [c for c in done.calls if len(c.rows) == case["k"]]
+    return {"tokens": done.tokens, "lookaheads": len(ahead) // case["length"]}
 
 
 def cautious(case: Mapping[str, Any]) -> Columns:
@@ -176,6 +169,7 @@ LINES: dict[str, Any] = {"tokenizer": Letters("\n")}
 """Token 0 ends a line."""
 
 
+ENTRIES = [recorded("adadec", adadec)]
 COMPARED = [
     Compared(
         "monitoring",
@@ -202,17 +196,6 @@ COMPARED = [
             )
         },
         "tau: ratio_threshold; a text is cut after its first end token, the published code after its last",
-    ),
-    Compared(
-        "adadec",
-        "SYSUSELab/AdaDec d3c3be1f, llm/generator.py, Generator.generate and lookahead_scoring_function",
-        adadec,
-        pieces("adadec", "k", "length", "tau", using=("target",)),
-        {
-            f"{seed} {tau}": {"seed": seed, "prompt": (1, 2), "limit": 16, "k": k, "length": length, "tau": tau}
-            for seed, k, length, tau in ((1, 3, 5, 1.0), (2, 2, 3, 1.4), (3, 5, 1, 0.0), (4, 3, 5, 1.6))
-        },
-        "beam_size 1 and lambda 1, as in its script; without the rules by which texts of code end",
     ),
     Compared(
         "cautious",

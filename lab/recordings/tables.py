@@ -1,0 +1,206 @@
+"""Tables of probabilities as what the authors' code calls: a causal language model of transformers' interface.
+
+The model's only layer stores a token and a position for each slot, so that caches, crops, masks and positions of the authors'
+code decide what a row sees: a row's text is the tokens of the slots it attends to, by position. A wrong rollback
+gives wrong rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.text import detokenizer_of
+
+
+def untied(
+    size: int, seed: int, *, window: int | None = 2, sharp: float = 1.0, name: str = "target", blend: Any = None
+) -> TableModel:
+    """A table without equal weights: they are log-normal, the more uneven the larger `sharp` is. window: how many of the last
+    tokens a row depends on, None: all. blend: a seed and a share of weights of its own, so that two tables of one seed agree on
+    most tokens and not on all."""
+    made = TableModel(size, seed, window=window, vocab="t", name=name)
+    made._table = _Untied(size, seed, sharp, blend)  # type: ignore[assignment]
+    return made
+
+
+class _Untied:
+    """The entries; touched: those that were asked for."""
+
+    def __init__(self, size: int, seed: int, sharp: float, blend: Any) -> None:
+        self.size, self.seed, self.sharp, self.blend = size, seed, sharp, blend
+        self.touched: dict[Any, Scores] = {}
+
+    def __call__(self, key: Any, name: str) -> Scores:
+        if key not in self.touched:
+            r = random.Random(f"{self.seed} {key!r}")
+            weights = [int(10**4 * 2.718281828 ** (self.sharp * r.gauss(0, 1))) + 1 for _ in range(self.size)]
+            if self.blend is not None:
+                other = random.Random(f"{self.blend[0]} {key!r}")
+                weights = [int(w * 2.718281828 ** (self.blend[1] * other.gauss(0, 1))) + 1 for w in weights]
+            self.touched[key] = Scores(weights=tuple(Fraction(w, sum(weights)) for w in weights))
+        return self.touched[key]
+
+
+class Letters:
+    """A tokenizer of one character for each token: `alphabet`, then letters."""
+
+    def __init__(self, alphabet: str = "") -> None:
+        self.pieces = [*alphabet, *(chr(i) for i in range(97, 97 + 26))]
+        self.detokenizer = detokenizer_of(self.pieces)
+
+    def decode(self, tokens: Any) -> str:
+        """The text of tokens."""
+        return self.detokenizer.text(tokens)
+
+
+class TableLM(torch.nn.Module):
+    """A causal language model of transformers' interface over a table: float32 logits, the logarithms of its probabilities.
+
+    forward: input_ids int64[B, T], attention_mask None, [B, S] (1: seen) or [B, 1, T, S] (bool, or added to scores),
+    position_ids [B, T] and past_key_values as in transformers (a DynamicCache, one is made; what else has `update`, such as a
+    StaticCache, is taken with `cache_position`). calls: by call, the rows' texts, for columns that count or name them."""
+
+    def __init__(self, table: TableModel, eos: int | None = None) -> None:
+        super().__init__()
+        self.table, self.calls = table, list[list[list[tuple[int, ...]]]]()
+        self.config = SimpleNamespace(
+            vocab_size=table.vocab.size, eos_token_id=eos, pad_token_id=eos, bos_token_id=None, num_hidden_layers=1,
+            hidden_size=1, num_attention_heads=1, num_key_value_heads=1, head_dim=1, is_encoder_decoder=False,
+            max_position_embeddings=4096,
+            model_type="table", use_cache=True, _attn_implementation="eager",
+        )  # fmt: skip
+        self.generation_config = SimpleNamespace(eos_token_id=eos, pad_token_id=eos)
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+
+    def row(self, text: Sequence[int]) -> torch.Tensor:
+        """float32[V]: the logits after a text."""
+        weights = self.table.eval([tuple(text)])[0].weights
+        assert weights is not None
+        return torch.tensor([float(w) for w in weights], dtype=torch.float64).log().float()
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Any = None,
+        cache_position: torch.Tensor | None = None,
+        **_: Any,
+    ) -> CausalLMOutputWithPast:
+        """See the class."""
+        cache = DynamicCache() if past_key_values is None else past_key_values
+        batch, n = input_ids.shape
+        before = int(cache.get_seq_length()) if cache_position is None else int(cache_position[0])
+        if position_ids is None:
+            position_ids = torch.arange(before, before + n)[None].expand(batch, n)
+            if attention_mask is not None and attention_mask.dim() == 2:
+                position_ids = (attention_mask.long().cumsum(1) - 1).clamp(min=0)[:, -n:]
+        position_ids = position_ids.expand(batch, n)
+        keys, values = input_ids[:, None, :, None].float(), position_ids[:, None, :, None].float()
+        more = {} if cache_position is None else {"cache_kwargs": {"cache_position": cache_position}}
+        keys, values = cache.update(keys, values, 0, **more)
+        texts = [
+            [self._text(keys[b, 0, :, 0], values[b, 0, :, 0], attention_mask, b, i, before + i) for i in range(n)]
+            for b in range(batch)
+        ]
+        self.calls.append(texts)
+        logits = torch.stack([torch.stack([self.row(t) for t in row]) for row in texts])
+        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+
+    @staticmethod
+    def _text(
+        keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, b: int, i: int, slot: int
+    ) -> tuple[int, ...]:
+        """The tokens that row i of sequence b, which is in this slot, attends to, by position."""
+        slots = torch.arange(len(keys))
+        seen = slots <= slot
+        if mask is not None and mask.dim() == 4:
+            row = mask[b % len(mask), 0, i]
+            seen = torch.zeros(len(keys), dtype=torch.bool)
+            seen[: len(row)] = (row if row.dtype == torch.bool else row > -1)[: len(keys)]
+        elif mask is not None:
+            seen[: mask.shape[1]] &= mask[b].bool()[: len(keys)]
+        at = sorted((int(values[j]), int(keys[j])) for j in slots[seen].tolist())
+        return tuple(token for _, token in at)
+
+
+class Stream:
+    """Uniforms in (0, 1) from a seed, one after the other: the noise of both sides of a sampled case."""
+
+    def __init__(self, seed: int) -> None:
+        self.made = np.random.default_rng(seed)
+
+    def coin(self, key: Any = None) -> float:
+        """A uniform."""
+        return float(self.made.uniform(1e-9, 1 - 1e-9))
+
+    def flip(self, p: float) -> bool:
+        """True with probability p. What is certain, but for rounding, reads nothing."""
+        return p > 1 - 1e-6 or (p > 1e-6 and self.coin() < p)
+
+    def beta(self, a: float, b: float) -> float:
+        """A draw of a Beta distribution."""
+        return float(self.made.beta(a, b))
+
+    def waits(self, key: Any, n: int) -> np.ndarray:
+        """float64[n]: the waiting times of a draw's race, one for each token."""
+        return -np.log(self.made.uniform(1e-9, 1 - 1e-9, n))
+
+    def draw(self, p: np.ndarray) -> int:
+        """The token of a distribution that comes first. What is certain reads nothing."""
+        if p.max() > 1 - 1e-12:
+            return int(p.argmax())
+        times = self.waits(None, len(p))
+        return int(np.argmin([t / q if q > 0 else np.inf for t, q in zip(times, p, strict=True)]))
+
+
+@contextmanager
+def draws_of(stream: Stream) -> Iterator[None]:
+    """The authors' draws read a stream: torch.multinomial (a row after the other), torch.rand and rand_like, numpy's choice and
+    random.random."""
+
+    def multinomial(p: torch.Tensor, n: int, replacement: bool = False, **_: Any) -> torch.Tensor:
+        rows = p.detach().double().reshape(-1, p.shape[-1]).numpy()
+        out = []
+        for row in rows:
+            left, drawn = row.copy(), []
+            for _i in range(n):
+                drawn.append(stream.draw(left / left.sum()))
+                left[drawn[-1]] = left[drawn[-1]] if replacement else 0
+            out.append(drawn)
+        return torch.tensor(out).reshape(*p.shape[:-1], n)
+
+    def uniform(*size: Any, **how: Any) -> torch.Tensor:
+        shape = size[0] if size and not isinstance(size[0], int) else size
+        numbers = [stream.coin() for _ in range(int(np.prod(shape)) if shape else 1)]
+        return torch.tensor(numbers, dtype=how.get("dtype") or torch.float64).reshape(tuple(shape))
+
+    def choice(of: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
+        items = list(range(of)) if isinstance(of, int) else list(of)
+        weights = np.full(len(items), 1 / len(items)) if p is None else np.asarray(p, dtype=np.float64)
+        assert size in (None, 1), "several at once are not mapped"
+        one = items[stream.draw(weights / weights.sum())]
+        return one if size is None else np.array([one])
+
+    like: Callable[..., torch.Tensor] = lambda x, **how: uniform(*x.shape, dtype=how.get("dtype") or x.dtype)
+    with (
+        mock.patch.object(torch, "multinomial", multinomial),
+        mock.patch.object(torch, "rand", uniform),
+        mock.patch.object(torch, "rand_like", like),
+        mock.patch.object(np.random, "choice", choice),
+        mock.patch.object(random, "random", stream.coin),
+    ):
+        yield
