@@ -28,7 +28,7 @@ from lab.recordings.upstream import Upstream
 FOLDERS = GOLDEN.parent / "heads" / "checkpoints"
 TARGET = GOLDEN.parent / "ar" / "models" / "target"
 MASK = 3
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "vocab_size": 32, "hidden_size": 64, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 8, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
     "num_target_layers": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
@@ -36,92 +36,95 @@ SHAPE = {
 
 
 class Rounds(Stream):
-    """Noise by what is drawn: the n-th draft or coin of a round, the round's draw of the target. A round is what stands between
-    two draws of the target's, so it does not matter how many drafts and coins a side draws that nobody reads.
-
-    by_position: the target draws at every position that is verified, and a draw's noise is the position's."""
+    """Noise by what is drawn: the n-th draft of a round, its n-th coin, the target's draw that ends it (round -1: the one
+    before all drafts), or the target's at a position. It does not matter how many more drafts and coins a side draws."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.seed, self.round, self.drafts, self.coins = seed, 0, 0, 0
+        self.seed, self.round, self.coins = seed, -1, 0
 
-    def _of(self, *place: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, *place])
+    def numbers(self, *place: int, n: int = 1) -> np.ndarray:
+        """float64[n]: uniforms of a place."""
+        return np.random.default_rng([self.seed, *(x + 1 for x in place)]).uniform(1e-9, 1 - 1e-9, n)
 
-    def drafted(self, n: int) -> np.ndarray:
-        """float64[n]: the waiting times of the next draft."""
-        self.drafts += 1
-        return -np.log(self._of(0, self.round, self.drafts).uniform(1e-9, 1 - 1e-9, n))
+    def at(self, number: int) -> None:
+        """Coins are of this round."""
+        if number != self.round:
+            self.round, self.coins = number, 0
 
-    def decided(self, n: int, position: int | None = None) -> np.ndarray:
-        """float64[n]: those of the target's draw, which ends a round, or of the one at a position."""
-        if position is not None:
-            return -np.log(self._of(1, position).uniform(1e-9, 1 - 1e-9, n))
-        made = -np.log(self._of(1, self.round).uniform(1e-9, 1 - 1e-9, n))
-        self.next()
-        return made
+    def drafted(self, number: int, place: int, n: int) -> np.ndarray:
+        """float64[n]: the waiting times of a round's draft."""
+        self.at(number)
+        return -np.log(self.numbers(0, number, place, n=n))
 
-    def next(self) -> None:
-        """Another round."""
-        self.round, self.drafts, self.coins = self.round + 1, 0, 0
+    def decided(self, place: int, n: int) -> np.ndarray:
+        """float64[n]: those of the target's draw."""
+        return -np.log(self.numbers(1, place, n=n))
 
     def coin(self, key: Any = None) -> float:
         """The next coin of a round."""
         self.coins += 1
-        return float(self._of(2, self.round, self.coins).uniform(1e-9, 1 - 1e-9))
+        return float(self.numbers(2, self.round, self.coins)[0])
 
     def flip(self, p: float) -> bool:
         """True with probability p."""
         return self.coin() < p
 
     def waits(self, key: Any, n: int) -> np.ndarray:
-        """float64[n]: of a draw of ours. Drafts stand in a loop of their own; what is read as output has a position."""
-        if key.site == "output":
-            return self.decided(n, key.counters[0])
-        if len(key.counters) < 2:
-            return self.decided(n)
-        if key.counters[0] != self.round - 1 and self.by_counter:
-            self.round, self.drafts = key.counters[0] + 1, 0
-        return self.drafted(n)
-
-    by_counter = False
+        """float64[n]: of a draw of ours: drafts stand in a loop in the loop of rounds, and what is read as output has a
+        position."""
+        if key.site == "output" or len(key.counters) < 3:
+            return self.decided(key.counters[0] if key.counters else -1, n)
+        return self.drafted(key.counters[0], key.counters[1], n)
 
 
 class Watch:
-    """The target, and what the authors' loop gives it: the tokens of each call and where they stand. noise: None, greedy."""
+    """The target, and what the authors' loop gives it: by call the first position, and the tokens. noise: None, greedy.
+    positions: the target draws at every position that it verifies, and a draw's noise is the position's."""
 
-    def __init__(self, target: nn.Module, head: nn.Module, noise: Rounds | None, *, positions: bool) -> None:
+    def __init__(self, target: nn.Module, head: Any, noise: Rounds | None, *, positions: bool) -> None:
         self.fed, self.noise, self.positions = list[tuple[int, list[int]]](), noise, positions
-        self.of_target = True
-        hooks = [target.register_forward_pre_hook(self._called, with_kwargs=True)]
-        hooks.append(head.fc.register_forward_pre_hook(self._drafting))  # type: ignore[union-attr, operator]
-        self.hooks = hooks
+        self.drafts: int | None = None  # of this round so far; None: the target was called last
+        self.few: Tensor | None = None  # the tokens among which drafts are drawn, by place; None: all
+        self.hooks = [
+            target.register_forward_pre_hook(self._called, with_kwargs=True),
+            head.fc.register_forward_pre_hook(self._drafting),
+        ]
 
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         ids = args[0] if args else kwargs["input_ids"]
         self.fed.append((int(kwargs["position_ids"][0, 0]), ids[0].tolist()))
-        self.of_target = True
+        self.drafts = None
 
     def _drafting(self, *_: Any) -> None:
-        if self.noise is not None and self.positions:
-            self.noise.next()
-        self.of_target = False
+        self.drafts = 0
+
+    def _times(self, row: int, n: int) -> np.ndarray:
+        assert self.noise is not None
+        if self.drafts is not None:
+            self.drafts += 1
+            of = torch.arange(n) if self.few is None else self.few[0, self.drafts - 1]
+            return self.noise.drafted(len(self.fed) - 1, self.drafts - 1, SHAPE["vocab_size"])[of.numpy()]
+        if not self.positions:
+            return self.noise.decided(len(self.fed) - 2, n)
+        at, ids = self.fed[-1]
+        return self.noise.decided(at + 1 + row if len(self.fed) > 1 else at + len(ids), n)
 
     def _multinomial(self, p: Tensor, n: int = 1, **named: Any) -> Tensor:
-        noise, first = self.noise, self.fed[-1][0] + 1
-        assert noise is not None and named.get("num_samples", n) == 1
+        assert named.get("num_samples", n) == 1
         rows = p.double().reshape(-1, p.shape[-1]).numpy()
-        if self.of_target and len(self.fed) == 1:
-            first = len(self.fed[0][1])
-        out = []
-        for i, row in enumerate(rows):
-            place = first + i if self.positions else None
-            times = noise.decided(len(row), place) if self.of_target else noise.drafted(len(row))
-            out.append(int(np.argmin([t / q if q > 0 else np.inf for t, q in zip(times, row, strict=True)])))
+        timed = ((self._times(i, len(row)), row) for i, row in enumerate(rows))
+        out = [int(np.argmin([t / q if q > 0 else np.inf for t, q in zip(times, row, strict=True)])) for times, row in timed]
         return torch.tensor(out).reshape(*p.shape[:-1], 1)
+
+    def _topk(self, *args: Any, **named: Any) -> Any:
+        found = self.topk(*args, **named)
+        self.few = found.indices
+        return found
 
     def _coins(self, like: Tensor, **_: Any) -> Tensor:
         assert self.noise is not None
+        self.noise.at(len(self.fed) - 2)
         return torch.tensor([self.noise.coin() for _ in range(like.numel())], dtype=like.dtype).reshape(like.shape)
 
     @contextmanager
@@ -131,6 +134,8 @@ class Watch:
             if self.noise is not None:
                 patched.enter_context(mock.patch.object(torch, "multinomial", self._multinomial))
                 patched.enter_context(mock.patch.object(torch, "rand_like", self._coins))
+                self.topk = torch.topk
+                patched.enter_context(mock.patch.object(torch, "topk", self._topk))
             yield
         for hook in self.hooks:
             hook.remove()
@@ -419,12 +424,14 @@ _CUT = "calls are those behind which there is room for a whole block"
 RECORDINGS = [
     Recording(
         "dflash2", *ZLAB, "dflash/model.py, dflash_generate and DFlash2DraftModel.propose", dflash2,
-        tabled("{seed} {temperature}", "seed prompt temperature", BOTH, limit=28, block=5, k=4, **_folder("dflash2")), "greedy, sampled",
+        tabled("{seed} {temperature}", "seed prompt temperature", BOTH, limit=28, block=5, k=4, **_folder("dflash2")),
+        "greedy, sampled",
         f"{_NOTE}dflash2, whose selector's top_k is k; {_CUT}, since the last blocks of a text are shorter there",
     ),
     Recording(
         "domino", *DOMINO, "code/dflash.py, DFlashDraftModel.spec_generate", domino,
-        tabled("{seed} {temperature}", "seed prompt temperature", BOTH, limit=28, block=4, pure=1, **_folder("domino")), "greedy, sampled",
+        tabled("{seed} {temperature}", "seed prompt temperature", BOTH, limit=28, block=4, pure=1, **_folder("domino")),
+        "greedy, sampled",
         f"{_NOTE}domino, with shifted labels; pure: pure_draft_prefix_len; {_CUT}",
     ),
     *(
