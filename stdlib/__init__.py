@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent
 
 STATUSES = {
     "recorded": "equal to recorded runs of the authors' code (docs/fidelity.md)",
-    "compared": "equal to the authors' code, which a test runs or transcribes beside it",
+    "compared": "equal to our transcription of the authors' code, which itself was not run",
     "as the paper": "it follows the text, without code of the authors",
     "not compared": "code of the authors is public, and was not compared yet",
     "stand-in": "differs from what was published; the note says in what",
