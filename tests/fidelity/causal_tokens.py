@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fidelity import models
 from fidelity.columns import compared
-from fidelity.entry import Case, Entry, Outcome
+from fidelity.entry import Case, Columns, Entry, Outcome, recorded
 from fidelity.watched import Watched, run
 
 from decgraph import stdlib
+from lab.recordings.tables import untied
 
 
 def texts(case: Case, done: Watched) -> Outcome:
@@ -43,17 +44,11 @@ def prefixes(tokens: list[int]) -> list[tuple[int, ...]]:
     return [tuple(tokens[: i + 1]) for i in range(len(tokens))]
 
 
-def jacobi(case: Case, backend: str) -> Outcome:
-    n = len(case["output"]) - len(case["prompt"])
-    done = run(
-        "jacobi",
-        case["prompt"],
-        {"target": models.causal("target")},
-        backend,
-        max_tokens=n,
-        length=case["parameters"]["n_token_seq_length"],
-    )
-    return texts(case, done)
+def jacobi(case: Case, backend: str) -> Columns:
+    """Published code reads a block's last token too, and calls once more where it alone has changed."""
+    target, length = {"target": untied(case["size"], case["seed"], window=None)}, case["length"]
+    done = run("jacobi", case["prompt"], target, backend, max_tokens=length, length=length)
+    return {"tokens": done.tokens, "guesses": [max(c.drafted, key=len) for c in done.calls]}
 
 
 def early_exit(case: Case, backend: str) -> Outcome:
@@ -73,12 +68,6 @@ ENTRIES = [
         note="the first window, drawn from the prompt there, is the recorded one here; behind the match of a whole n-gram "
         "published code commits one token less, so calls are compared up to the first",
     ),
-    Entry(
-        "ar/cllm_jacobi",
-        "jacobi",
-        jacobi,
-        triton=1,
-        note="the first guesses are random tokens there, padding here: texts are compared",
-    ),
+    recorded("jacobi", jacobi),
     Entry("ar/hf_early_exit", "speculative", early_exit, note="the drafter is the target's first layers"),
 ]
