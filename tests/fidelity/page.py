@@ -178,6 +178,7 @@ def programs(agreeing: Agreeing) -> list[str]:
             ", ".join((*covered, when)) if when else "",
             ", ".join(seen),
             *(f"calls and tokens: {c.source}" for c in pairs),
+            row.searched,
             row.note.replace("|", "\\|"),
         ]
         out.append(f"| {name} | {row.status} | {cases or ''} | {'; '.join(s for s in said if s)} |")

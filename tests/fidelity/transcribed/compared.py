@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,13 @@ def by_chain(done: Watched, case: Mapping[str, Any]) -> Columns:
     chains = [max(c.drafted, key=len, default=()) for c in calls]
     accepted = [min(c.accepted, len(tokens) - c.past) for c in calls]
     return {"tokens": tokens, "chains": chains, "accepted": accepted}
+
+
+def until(done: Watched, end: int, last: int = 0) -> Columns:
+    """The same of a text of so many tokens, of a run that went on, so that its end cuts no drafts. last: how many tokens behind
+    it their loop goes on."""
+    calls = [c for c in done.calls if c.past < end + last]
+    return by_call(replace(done, tokens=done.tokens[:end], calls=calls))
 
 
 def replayed(
