@@ -7,6 +7,7 @@ gives wrong rows.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,12 +28,19 @@ from decgraph.runtime.text import detokenizer_of
 
 
 def untied(
-    size: int, seed: int, *, window: int | None = 2, sharp: float = 1.0, name: str = "target", blend: Any = None
+    size: int,
+    seed: int,
+    *,
+    window: int | None = 2,
+    sharp: float = 1.0,
+    name: str = "target",
+    blend: Any = None,
+    kind: Any = "causal",
 ) -> TableModel:
     """A table without equal weights: they are log-normal, the more uneven the larger `sharp` is. window: how many of the last
     tokens a row depends on, None: all. blend: a seed and a share of weights of its own, so that two tables of one seed agree on
     most tokens and not on all."""
-    made = TableModel(size, seed, window=window, vocab="t", name=name)
+    made = TableModel(size, seed, window=window, vocab="t", name=name, kind=kind)
     made._table = _Untied(size, seed, sharp, blend)  # type: ignore[assignment]
     return made
 
@@ -265,17 +273,17 @@ def chains(
     beyond: bool = False,
 ) -> dict[str, Any]:
     """The columns of a loop around chains of drafts, up to the call in which the limit or an end token is reached: the tokens,
-    and by call of the target the chain that it read and how many tokens of this were accepted. calls: the target's, of one
+    and by call of the target the chain that it read and how many tokens of this became text. calls: the target's, of one
     sequence each; a call's rows begin at the text's last token, or before in a first call that reads the prompt. beyond:
     drafts behind an end token count; decgraph drafts none there if it knows in time."""
-    starts = [max(len(prompt), len(rows[0][0])) for rows in calls]
     end = min(_ended(text, len(prompt), eos), len(prompt) + limit)
     drafted, accepted = [], []
-    for rows, start, after in zip(calls, starts, [*starts[1:], len(text)], strict=True):
+    for rows in calls:
+        start, whole = max(len(prompt), len(rows[0][0])), rows[0][-1]
         if start < end:
-            whole = rows[0][-1]
-            drafted.append(whole[start : None if beyond else _ended(whole, start, eos)])
-            accepted.append(min(after - start - 1, len(drafted[-1])))
+            chain = whole[start : None if beyond else _ended(whole, start, eos)]
+            drafted.append(chain)
+            accepted.append(len(os.path.commonprefix([list(chain), list(text[start:end])])))
     return {"tokens": list(text[:end]), "chains": drafted, "accepted": accepted}
 
 

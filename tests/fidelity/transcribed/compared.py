@@ -80,10 +80,11 @@ def by_call(done: Watched, case: Mapping[str, Any] | None = None) -> Columns:
 
 def by_chain(done: Watched, case: Mapping[str, Any]) -> Columns:
     """The columns of lab.recordings.tables.chains; `replayed` goes beyond the limit, so that it cuts no chain."""
-    end = len(case["prompt"]) + case["limit"]
-    calls = [c for c in done.calls if c.past < end]
+    tokens = done.tokens[: len(case["prompt"]) + case["limit"]]
+    calls = [c for c in done.calls if c.past < len(tokens)]
     chains = [max(c.drafted, key=len, default=()) for c in calls]
-    return {"tokens": done.tokens[:end], "chains": chains, "accepted": [c.accepted for c in calls]}
+    accepted = [min(c.accepted, len(tokens) - c.past) for c in calls]
+    return {"tokens": tokens, "chains": chains, "accepted": accepted}
 
 
 def ended(where: str, *cases: str, column: str = "drafted") -> dict[tuple[str, str], str]:
