@@ -106,5 +106,5 @@ def comparisons() -> tuple[Compared, ...]:
     found: list[Compared] = []
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if path.stem not in ("compared", "__init__"):
-            found += importlib.import_module(f"fidelity.transcribed.{path.stem}").COMPARED
+            found += getattr(importlib.import_module(f"fidelity.transcribed.{path.stem}"), "COMPARED", [])
     return tuple(found)
