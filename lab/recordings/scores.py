@@ -98,7 +98,9 @@ class Batch:
 def fsd(upstream: Upstream, case: Case) -> dict[str, Any]:
     module = upstream.module("utils.py", absent=("torch_scatter",))
 
-    class Called(module.NGram):  # type: ignore[misc, name-defined]
+    ngram: Any = module.NGram
+
+    class Called(ngram):
         """Its n-gram model, called as its loop does: there by another name, and given a tokenizer for the number of tokens."""
 
         def __init__(self, text: list[int], n: int, tokenizer: Any, *more: Any) -> None:
@@ -107,7 +109,7 @@ def fsd(upstream: Upstream, case: Case) -> dict[str, Any]:
         def __call__(self, text: list[int], candidates: list[int], _: Any) -> Any:
             return self.penalize(text, candidates)
 
-    module.NGram = Called
+    vars(module)["NGram"] = Called
     model, end_ = Generating(table(case)), len(case["prompt"]) + case["limit"]
     ones = mock.patch.object(Generating, "_prepare_attention_mask_for_generation", lambda self, x, *_: torch.ones_like(x))
     with ones:
@@ -184,8 +186,8 @@ class Spelled:
     eos_token_id = -1
 
     def __call__(self, text: str, **_: Any) -> Any:
-        _, mark, reply = text.rpartition("Assistant:")
-        tokens = [*(PREAMBLE if mark else ()), *(ord(c) - 97 for c in reply.removeprefix(" Got it."))]
+        system, mark, reply = text.rpartition("Assistant:")
+        tokens = [*(PREAMBLE if system + mark else ()), *(ord(c) - 97 for c in reply.removeprefix(" Got it."))]
         return SimpleNamespace(input_ids=torch.tensor([tokens]))
 
     def batch_decode(self, rows: torch.Tensor, **_: Any) -> list[str]:
@@ -200,9 +202,14 @@ def aligned(upstream: Upstream, case: Case) -> dict[str, Any]:
     """Its loop never calls the rule: here every merge of two rows does so before, with the sizes of their nuclei."""
     module = upstream.module("utilz.py", absent=("peft",))
     names = module.WeightConfig.__dataclass_fields__
-    strategy = {"init_weight": 0.01, "weight_strategy": "topp_weight6", "judge_attack_method": "topp_num", "warm_up_step": 10}
+    strategy: dict[str, Any] = {
+        "init_weight": 0.01,
+        "weight_strategy": "topp_weight6",
+        "judge_attack_method": "topp_num",
+        "warm_up_step": 10,
+    }
     numbers = {"max_weight": 0.95, "topp": case["nucleus"], "truncate": case["shown"], "position": -1}
-    given = {**dict.fromkeys(names), **strategy, **numbers, "prompt_short": case["system"]}
+    given: dict[str, Any] = {**dict.fromkeys(names), **strategy, **numbers, "prompt_short": case["system"]}
     model = Generating(table(case))
     decoding = module.AEDecoding(model, Spelled(), "cpu", module.WeightConfig(**given))
     manager, merge = decoding.weight_manager, decoding.weight_manager.merge_logits
@@ -289,7 +296,7 @@ class Continued(Generating):
         """See TableLM; behind a text's padding nothing is read."""
         return torch.zeros(self.table.vocab.size) if 99 in text else super().row(text)
 
-    def generate(self, rows: torch.Tensor, max_new_tokens: int, **_: Any) -> Any:  # type: ignore[override]
+    def generate(self, rows: torch.Tensor, max_new_tokens: int, **_: Any) -> Any:
         """See GenerationMixin."""
         assert max_new_tokens == 20
         return super().generate(
@@ -355,7 +362,7 @@ def proxy_tuning(upstream: Upstream, case: Case) -> dict[str, Any]:
 class Passages(Generating):
     """A table that takes the passages' texts, which its embeddings would be made of."""
 
-    def generate(self, rows: torch.Tensor, **given: Any) -> Any:  # type: ignore[override]
+    def generate(self, rows: torch.Tensor, **given: Any) -> Any:
         """See GenerationMixin."""
         extra = [given.pop(name) for name in ("extra_text_input_ids", "extra_text_attention_mask")]
         assert all(e.shape[0] == 1 for e in extra)

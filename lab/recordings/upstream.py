@@ -25,8 +25,11 @@ class Upstream:
 
     @classmethod
     def of(cls, snapshots: Path, repo: str, commit: str, into: Path) -> Upstream | None:
-        """The files of "owner/name" at a commit, unpacked into a folder; None if the snapshots lack it."""
+        """The files of "owner/name" at a commit, unpacked into a folder; None if the snapshots lack it. A folder
+        `owner+name/COMMIT` has files of it alone, such as a release's libraries."""
         owner, _, name = repo.partition("/")
+        if (alone := snapshots / f"{owner}+{name}" / commit).is_dir():
+            return cls(alone)
         for folder in (snapshots / f"{owner}+{name}" / "repo", snapshots / name):
             git = ["git", "-C", str(folder)]
             listed = subprocess.run([*git, "ls-tree", "-r", "-z", commit], capture_output=True, timeout=300)

@@ -135,11 +135,11 @@ ENTRIES = [
     recorded(
         "uscd",
         read("uscd", "lame", "weight", "sure", "least"),
-        differs={("generate 8 0", "tokens"): "in its loop the lame row goes its own way where the model is sure; ours has one reply"},
+        differs={
+            ("generate 8 0", "tokens"): "in its loop the lame row goes its own way where the model is sure; ours has one reply"
+        },
     ),
-    recorded(
-        "self_contrast_moe", replayed("self_contrast_moe", "rank", "alpha", "beta", models=with_experts, columns=tokens)
-    ),
+    recorded("self_contrast_moe", replayed("self_contrast_moe", "rank", "alpha", "beta", models=with_experts, columns=tokens)),
     recorded("alignment_enhanced", read("alignment_enhanced", "preamble", "shown", "nucleus", "bias")),
     recorded("autodeco", read("autodeco")),
     recorded(
