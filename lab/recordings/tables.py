@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig, GenerationMixin, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from decgraph.runtime.models.interface import Scores
@@ -146,6 +146,39 @@ class TableLM(torch.nn.Module):
         return tuple(token for _, token in at)
 
 
+class Generating(TableLM, GenerationMixin):
+    """A TableLM with transformers' `generate`, and with what the authors' loops call of it. As in transformers 4, the inputs of
+    a step are the tokens that the cache lacks."""
+
+    main_input_name, base_model_prefix, _is_stateful = "input_ids", "", False
+
+    def __init__(self, table: TableModel, eos: int | None = None) -> None:
+        super().__init__(table, eos)
+        size = table.vocab.size
+        self.config: Any = PretrainedConfig(vocab_size=size, eos_token_id=eos, num_hidden_layers=1, is_encoder_decoder=False)
+        self.generation_config: Any = GenerationConfig(eos_token_id=eos, pad_token_id=eos)
+
+    def can_generate(self) -> bool:
+        """It can."""
+        return True
+
+    def is_remote_code(self) -> bool:
+        """It is here."""
+        return False
+
+    def get_experts_implementation(self) -> dict[str, str]:
+        """It has no experts."""
+        return {}
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, past_key_values: Any = None, attention_mask: Any = None, **more: Any
+    ) -> dict[str, Any]:
+        """What `forward` is given: the tokens behind those of the cache."""
+        length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        given = {"past_key_values": past_key_values, "attention_mask": attention_mask}
+        return {"input_ids": input_ids[:, length:], **given, "use_cache": more.get("use_cache")}
+
+
 class Stream:
     """Uniforms in (0, 1) from a seed, one after the other: the noise of both sides of a sampled case."""
 
@@ -181,16 +214,16 @@ def draws_of(stream: Stream) -> Iterator[None]:
     """The authors' draws read a stream: torch.multinomial (a row after the other), torch.rand and rand_like, numpy's choice and
     random.random."""
 
-    def multinomial(p: torch.Tensor, n: int, replacement: bool = False, **_: Any) -> torch.Tensor:
+    def multinomial(p: torch.Tensor, num_samples: int, replacement: bool = False, **_: Any) -> torch.Tensor:
         rows = p.detach().double().reshape(-1, p.shape[-1]).numpy()
         out = []
         for row in rows:
             left, drawn = row.copy(), []
-            for _i in range(n):
+            for _i in range(num_samples):
                 drawn.append(stream.draw(left / left.sum()))
                 left[drawn[-1]] = left[drawn[-1]] if replacement else 0
             out.append(drawn)
-        return torch.tensor(out).reshape(*p.shape[:-1], n)
+        return torch.tensor(out).reshape(*p.shape[:-1], num_samples)
 
     def uniform(*size: Any, **how: Any) -> torch.Tensor:
         shape = size[0] if size and not isinstance(size[0], int) else size
