@@ -32,11 +32,11 @@ def untied(
     tokens a row depends on, None: all. blend: a seed and a share of weights of its own, so that two tables of one seed agree on
     most tokens and not on all."""
     made = TableModel(size, seed, window=window, vocab="t", name=name)
-    made._table = _Untied(size, seed, sharp, blend)  # type: ignore[assignment]
+    made._table = Untied(size, seed, sharp, blend)  # type: ignore[assignment]
     return made
 
 
-class _Untied:
+class Untied:
     """The entries; touched: those that were asked for."""
 
     def __init__(self, size: int, seed: int, sharp: float, blend: Any) -> None:
@@ -55,9 +55,9 @@ class _Untied:
 
 
 class Letters:
-    """A tokenizer of one character for each token: `alphabet`, then letters."""
+    """A tokenizer of one piece for each token: those of `alphabet`, then letters."""
 
-    def __init__(self, alphabet: str = "") -> None:
+    def __init__(self, alphabet: Sequence[str] = "") -> None:
         self.pieces = [*alphabet, *(chr(i) for i in range(97, 97 + 26))]
         self.detokenizer = detokenizer_of(self.pieces)
 
