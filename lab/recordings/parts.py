@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,31 +66,10 @@ class Marked:
         return ["".join(p for p in one if not (skip_special_tokens and p in MARKS)) for one in said]
 
 
-class Generates(TableLM):
-    """With the `generate` of transformers for one text, as far as the authors use it: processors, then the temperature, until
-    a criterion says so. Rows are asked for without a cache."""
-
-    def generate(
-        self, input_ids: torch.Tensor, logits_processor: Sequence[Any], stopping_criteria: Sequence[Any], max_new_tokens: int,
-        temperature: float = 0, **_: Any,
-    ) -> torch.Tensor:  # fmt: skip
-        """int64[1, T]: the text with its continuation."""
-        for _i in range(max_new_tokens):
-            scores = self.row(input_ids[0].tolist())[None]
-            for processor in logits_processor:
-                scores = processor(input_ids, scores)
-            p = torch.softmax(scores / (temperature or 1), -1)
-            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
-            input_ids = torch.cat([input_ids, x], 1)
-            if any(bool(criterion(input_ids, scores)) for criterion in stopping_criteria):
-                break
-        return input_ids
-
-
 def self_infilling(upstream: Upstream, case: Case) -> dict[str, Any]:
     module = upstream.module("lm_eval/generation_pipelines/self_infill_utils.py", root=".")
     tokenizer = Marked(case["size"])
-    model = Generates(marked(case["size"], case["seed"]))
+    model = TableLM(marked(case["size"], case["seed"]))
     text = lambda tokens: tokenizer.batch_decode([tokens])[0]
     prompt, opening, stops = text(case["prompt"]), text(case["opening"]), [MARKS[0]]
     settings = {

@@ -66,13 +66,14 @@ class Engines:
 def lookahead_reasoning(upstream: Upstream, case: Case) -> dict[str, Any]:
     module = upstream.module("src/lr.py", print=lambda *_: None)
     nodes: list[Any] = []
+    node = vars(module)["TreeNode"]
 
-    class Seen(module.TreeNode):  # type: ignore[misc, name-defined]
+    class Seen(node):  # type: ignore[misc, valid-type]
         def __init__(self, **how: Any) -> None:
             super().__init__(**how)
             nodes.append(self)
 
-    module.TreeNode.allocate_children.__globals__["TreeNode"] = module.TreeNode = Seen
+    node.allocate_children.__globals__["TreeNode"] = vars(module)["TreeNode"] = Seen
     letters, engines = Letters([MARK]), Engines(steps_of(case))
 
     async def create(prompt: str, **_: Any) -> Any:

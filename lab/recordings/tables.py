@@ -8,6 +8,7 @@ gives wrong rows.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -65,6 +66,11 @@ class Letters:
         """The text of tokens."""
         return self.detokenizer.text(tokens)
 
+    def encode(self, text: str, **_: Any) -> list[int]:
+        """The tokens of a text; what no token spells is passed over."""
+        found = re.findall("|".join(map(re.escape, self.pieces)), text)
+        return [self.pieces.index(piece) for piece in found]
+
 
 class TableLM(torch.nn.Module):
     """A causal language model of transformers' interface over a table: float32 logits, the logarithms of its probabilities.
@@ -119,6 +125,29 @@ class TableLM(torch.nn.Module):
         self.calls.append(texts)
         logits = torch.stack([torch.stack([self.row(t) for t in row]) for row in texts])
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+
+    def generate(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        max_new_tokens: int,
+        logits_processor: Sequence[Any] = (),
+        stopping_criteria: Sequence[Any] = (),
+        temperature: float = 0,
+        **_: Any,
+    ) -> torch.Tensor:
+        """int64[1, T]: a text with its continuation, as transformers makes it of one text: processors, then the temperature,
+        until the end or a criterion. Greedy at temperature 0."""
+        for _i in range(max_new_tokens):
+            scores = self.row(input_ids[0].tolist())[None]
+            for processor in logits_processor:
+                scores = processor(input_ids, scores)
+            p = torch.softmax(scores / (temperature or 1), -1)
+            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
+            input_ids = torch.cat([input_ids, x], 1)
+            if int(x) == self.config.eos_token_id or any(bool(c(input_ids, scores)) for c in stopping_criteria):
+                break
+        return input_ids
 
     @staticmethod
     def _text(
