@@ -14,6 +14,7 @@ from functools import cached_property
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Collector, Diagnostic
+from decgraph.dsl.lower.confidence import confidences
 from decgraph.dsl.lower.labels import findings
 from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.module import check_item, finished, settings_taken
@@ -209,7 +210,7 @@ def _finish(watching: Watching, item: S.Algorithm, source: Source, names: ItemsI
     externs = S.File(tuple(i for i in file.items if isinstance(i, S.Extern)))
     with _noting(watching, item):
         module = finished(watching, externs, source, item.name, check_labels=False)
-        watching.faults += [*findings(module, names, source), *settings_taken(item, source)]
+        watching.faults += [*findings(module, names, source), *confidences(module, source), *settings_taken(item, source)]
         if all(d.severity != "error" for d in watching.faults):
             return tuple(
                 f"{c.times} x {c.model}" + (f" (at most {c.most})" if c.most and str(c.most) != c.times else "")

@@ -102,8 +102,8 @@ def faithful(entry: stdlib.Entry) -> str:
     recorded = re.findall(r"https://github\.com/([\w.-]+/[\w.-]+)/tree/", " ".join(agreement(entry.name)))
     code = dict.fromkeys(filter(None, (entry.code, *recorded)))
     found = f"**{entry.status}**: {linked(entry.status)}."
-    if entry.note:
-        found += f" {entry.note[0].upper()}{entry.note[1:].rstrip('.')}."
+    for said in filter(None, (entry.searched, entry.note)):
+        found += f" {said[0].upper()}{said[1:].rstrip('.')}."
     return found + (" Code: " + ", ".join(f"[{name}](https://github.com/{name})" for name in code) + "." if code else "")
 
 

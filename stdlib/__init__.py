@@ -27,8 +27,8 @@ FOLDER = Path(__file__).parent
 
 STATUSES = {
     "recorded": "equal to recorded runs of the authors' code (docs/fidelity.md)",
-    "compared": "equal to the authors' code, which a test runs or transcribes beside it",
-    "as the paper": "no code of the authors is public; it follows the text",
+    "compared": "equal to our transcription of the authors' code, which itself was not run",
+    "as the paper": "it follows the text, without code of the authors",
     "not compared": "code of the authors is public, and was not compared yet",
     "stand-in": "differs from what was published; the note says in what",
     "none": "no program; the note says why",
@@ -42,7 +42,7 @@ class CatalogueRow:
 
     wave: the part of the catalogue that it came with. status: one of STATUSES. code: the repository of the authors' code on
     GitHub (`owner/name`), "" where none was found. note: what a program leaves open or lacks, or why there is none.
-    about: what it does in a few words; "" without a program.
+    about: what it does in a few words; "" without a program. searched: where no code was found, when and by what searches.
     """
 
     name: str
@@ -52,15 +52,16 @@ class CatalogueRow:
     code: str
     note: str
     about: str = ""
+    searched: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One algorithm of the standard library: its file, how it works in a word, what it claims, and where it was published.
 
-    title: the first paper's. status, code, note, about: as in its row of catalogue.csv; a file without one is "not compared"
-    and of wave 0. kinds: of its models. externs: the functions that it calls and that its user hands over. promises: what it
-    claims, in words of PROMISES, in brackets where it does so under a condition.
+    title: the first paper's. status, code, note, about, searched: as in its row of catalogue.csv; a file without one is "not
+    compared" and of wave 0. kinds: of its models. externs: the functions that it calls and that its user hands over. promises:
+    what it claims, in words of PROMISES, in brackets where it does so under a condition.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Entry:
     code: str = ""
     note: str = ""
     about: str = ""
+    searched: str = ""
     kinds: tuple[str, ...] = ()
     externs: tuple[str, ...] = ()
     promises: tuple[str, ...] = ()
@@ -182,10 +184,15 @@ def promise(claim: S.Refines | S.Ensures | S.KeepsSupport) -> str:
 
 @lru_cache(maxsize=1)
 def catalogue() -> dict[str, CatalogueRow]:
-    """catalogue.csv, by name: the published algorithms, with and without a program. An algorithm's name is its id there."""
+    """catalogue.csv, by name: the published algorithms, with and without a program. An algorithm's name is its id there, and in
+    searches.csv, which says how code was looked for where none was found."""
+    with (FOLDER / "searches.csv").open(encoding="utf-8", newline="") as file:
+        searched = {r["id"]: f"none was found on {r['date']} by these searches: {r['searches']}" for r in csv.DictReader(file)}
     with (FOLDER / "catalogue.csv").open(encoding="utf-8", newline="") as file:
         rows = [
-            CatalogueRow(r["id"], r["family"], int(r["wave"]), r["status"], r["code"], r["note"], r["about"])
+            CatalogueRow(
+                r["id"], r["family"], int(r["wave"]), r["status"], r["code"], r["note"], r["about"], searched.get(r["id"], "")
+            )
             for r in csv.DictReader(file)
         ]
     return {row.name: row for row in rows}

@@ -283,12 +283,13 @@ def _map(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
 
 
 def _select(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
-    """Entries of one of two rows, of which one may be 0 or -inf throughout. `where(p.raw > 0, p.logits, -inf)` is p.logits."""
+    """Entries of one of two rows, of which one may be 0 or -inf throughout. `where(p.raw > 0, p.logits, -inf)` is p.logits;
+    `where(p > 0, any numbers, 0)` has nothing where p has none."""
     test, (a, b), (_, c, d) = k.producers.get(op.operands[0]), xs[1:], [k.constants.get(v) for v in op.operands]
-    if a is not None and a[0] == "row" and is_row(a, ("logits", "logs")) and d in INFINITE and test is not None:
-        limit = k.constants.get(test.operands[1]) if test.attrs.get("fn") == "gt" else None
-        if limit == 0 and not isinstance(limit, bool) and k.of(test.operands[0]) == faced(a, "raw"):
-            return a
+    limit = k.constants.get(test.operands[1]) if test is not None and test.attrs.get("fn") == "gt" else None
+    asked = k.of(test.operands[0]) if test is not None and limit == 0 and not isinstance(limit, bool) else None
+    if a is not None and a[0] == "row" and is_row(a, ("logits", "logs")) and d in INFINITE and asked == faced(a, "raw"):
+        return a
     if a is not None and b is not None and a[0] == "row" and (a == b or not op.operands[0].type.dims):
         if a == b or {a[-1], b[-1]} == {"logits", "logs"} and faced(a, "logs") == faced(b, "logs"):
             return a if a == b else faced(a, "logs")
@@ -298,6 +299,8 @@ def _select(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
         kinds = {row for row in rows if row is not None}
         if all(fits) and len(kinds) == 1:
             return kinds.pop()
+        if asked is not None and asked[0] == "row" and is_row(asked, MASS) and not isinstance(d, bool) and d in nothing:
+            return faced(asked, "mass" if faces is MASS else "scores")
     return None
 
 

@@ -196,7 +196,8 @@ class Map:
             case "exp" if scores[0] is not None:
                 return replace(scores[0], face="mass")
             case "select":
-                return _logits_where_mass(k, op) or facts.arms(args[1:], [k.const(v) for v in op.operands[1:]])
+                arms = facts.arms(args[1:], [k.const(v) for v in op.operands[1:]])
+                return _logits_where_mass(k, op) or arms or _only_where_mass(k, op)
         return None if row is None else replace(row, face="scores" if row.face in facts.SCORES else "mass")
 
     attrs = ("fn",)
@@ -257,6 +258,18 @@ def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
     mass, limit = k.of(asks.operands[0]), k.const(asks.operands[1])
     same = mass == facts.Row(scores.model, scores.version, "raw") and not isinstance(limit, bool) and limit == 0
     return scores if same and k.const(op.operands[2]) in ("-inf", -float("inf")) else None
+
+
+def _only_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
+    """`where(p > 0, any numbers, 0)` is 0, and with -inf -inf, where the row p has no mass."""
+    asks, other = k.producers.get(op.operands[0]), k.const(op.operands[2])
+    if asks is None or asks.attrs.get("fn") != "gt" or isinstance(other, bool):
+        return None
+    row, limit = k.of(asks.operands[0]), k.const(asks.operands[1])
+    if not isinstance(row, facts.Row) or row.face not in facts.MASS or isinstance(limit, bool) or limit != 0:
+        return None
+    face: facts.Face | None = "mass" if other == 0 else "scores" if other in ("-inf", -float("inf")) else None
+    return None if face is None else replace(row, face=face)
 
 
 @op("reduce")

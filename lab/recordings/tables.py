@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from transformers import DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
@@ -107,7 +108,7 @@ class TableLM(torch.nn.Module):
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """See the class."""
-        cache = DynamicCache() if past_key_values is None else past_key_values
+        cache = Cropped() if past_key_values is None else past_key_values
         batch, n = input_ids.shape
         before = int(cache.get_seq_length()) if cache_position is None else int(cache_position[0])
         if position_ids is None:
@@ -233,3 +234,80 @@ def draws_of(stream: Stream) -> Iterator[None]:
         mock.patch.object(random, "random", stream.coin),
     ):
         yield
+
+
+class Cropped(DynamicCache):
+    """A cache whose `crop` takes a length, as that of transformers before 5.20 did, or how many tokens to remove, negative."""
+
+    def crop(self, length: int) -> None:
+        """See the class."""
+        super().crop(min(0, length - self.get_seq_length()) if length > 0 else length)
+
+
+class Slots:
+    """A cache of a fixed number of slots, written where `cache_position` says, as transformers' StaticCache was."""
+
+    def __init__(self, size: int) -> None:
+        self.kept = [torch.zeros(1, 1, size, 1), torch.zeros(1, 1, size, 1)]
+
+    def reset(self) -> None:
+        """Forget all."""
+        for kept in self.kept:
+            kept.zero_()
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, cache_kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As of transformers' caches."""
+        for kept, new in zip(self.kept, (keys, values), strict=True):
+            kept[:, :, cache_kwargs["cache_position"]] = new
+        return self.kept[0], self.kept[1]
+
+
+class OnCPU(TorchFunctionMode):
+    """While this is entered, what names a GPU is on the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """See torch."""
+        if func is torch.Tensor.cuda:
+            return args[0]
+        cpu = lambda x: torch.device("cpu") if isinstance(x, str | torch.device) and str(x).startswith("cuda") else x
+        return func(*map(cpu, args), **{k: cpu(v) for k, v in (kwargs or {}).items()})
+
+    def __enter__(self) -> OnCPU:
+        self.waits = mock.patch.object(torch.cuda, "synchronize", lambda *_: None)
+        self.waits.start()
+        return super().__enter__()
+
+    def __exit__(self, *what: Any) -> None:
+        self.waits.stop()
+        super().__exit__(*what)
+
+
+def chains(
+    calls: Sequence[Sequence[Sequence[tuple[int, ...]]]],
+    text: Sequence[int],
+    prompt: Sequence[int],
+    limit: int,
+    eos: Sequence[int] = (),
+    *,
+    beyond: bool = False,
+) -> dict[str, Any]:
+    """The columns of a loop around chains of drafts, up to the call in which the limit or an end token is reached: the tokens,
+    and by call of the target the chain that it read and how many tokens of this were accepted. calls: the target's, of one
+    sequence each; a call's rows begin at the text's last token, or before in a first call that reads the prompt. beyond:
+    drafts behind an end token count; decgraph drafts none there if it knows in time."""
+    starts = [max(len(prompt), len(rows[0][0])) for rows in calls]
+    end = min(_ended(text, len(prompt), eos), len(prompt) + limit)
+    drafted, accepted = [], []
+    for rows, start, after in zip(calls, starts, [*starts[1:], len(text)], strict=True):
+        if start < end:
+            whole = rows[0][-1]
+            drafted.append(whole[start : None if beyond else _ended(whole, start, eos)])
+            accepted.append(min(after - start - 1, len(drafted[-1])))
+    return {"tokens": list(text[:end]), "chains": drafted, "accepted": accepted}
+
+
+def _ended(text: Sequence[int], start: int, eos: Sequence[int]) -> int:
+    """Where a text ends: behind its first end token from `start` on."""
+    return next((i + 1 for i in range(start, len(text)) if text[i] in eos), len(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -98,12 +99,32 @@ def datastore(case: Case, backend: str) -> Outcome:
 
 
 def ouroboros(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
+    """What the drafter drafts is compared at every place where calls of both stand; the phrases behind it differ, as the note
+    says, and with them the places."""
+    p, gamma = case["parameters"], case["parameters"]["gamma"]
     both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
-    limit = len(case["output"]) - len(case["prompt"])
-    phrase = p["lookahead_level"] - 1
-    done = run("ouroboros", case["prompt"], both, backend, max_tokens=limit, gamma=p["gamma"], k=p["topk"], phrase=phrase)
-    return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
+    phrase, limit = p["lookahead_level"] - 1, len(case["output"]) - len(case["prompt"])
+    done = run("ouroboros", case["prompt"], both, backend, max_tokens=limit, gamma=gamma, k=p["topk"], phrase=phrase)
+    recorded = spines(case, gamma, phrase)
+    ours = {c.past: chain for c in done.calls for chain in c.drafted if len(chain) == gamma}
+    places = sorted(recorded.keys() & ours.keys())
+    assert 2 * len(places) > len(recorded)
+    drafted = [[found[at] for at in places] for found in (recorded, ours)]
+    return Outcome({"tokens": tuple(case["output"]), "drafted": drafted[0]}, {"tokens": done.tokens, "drafted": drafted[1]})
+
+
+def spines(case: Case, gamma: int, phrase: int) -> dict[int, tuple[int, ...]]:
+    """By the text's length at each recorded call, the drafter's chain. A call feeds it behind the last token (the first one:
+    behind the prompt), then phrases; the text says how many were accepted."""
+    text, at, found = case["output"], len(case["prompt"]), {}
+    for call in case["calls"]:
+        begin = 1 if found else at
+        chain, rest = call["fed"][begin : begin + gamma], call["fed"][begin + gamma :]
+        found[at] = tuple(chain)
+        n = len(commonprefix([chain, text[at:]]))
+        phrases = [rest[i : i + phrase] for i in range(0, len(rest), phrase)] if n == gamma else []
+        at += n + 1 + max((len(commonprefix([f, text[at + n :]])) for f in phrases), default=0)
+    return found
 
 
 def fixed(kind: Any) -> Any:
@@ -128,7 +149,8 @@ ENTRIES = [
         "ar/ouroboros",
         "ouroboros",
         ouroboros,
-        note="the drafter's window is random there, which makes its drafts shorter or longer: texts are compared",
+        note="phrases are also what the drafter's own lookahead decoding finds there, from a window that is random: texts are "
+        "compared, and the drafter's chain wherever a call of both stands",
     ),
     Entry(
         "ar2/rest",

@@ -18,6 +18,7 @@ from fidelity.watched import run
 
 from decgraph import stdlib
 from decgraph.runtime.models.interface import Model, Path, Scores, Vocab
+from lab.recordings.tables import untied
 
 
 class Recorded(Model):
@@ -126,6 +127,30 @@ def tournament(case: Case, backend: str) -> Outcome:
     return Outcome(recorded, {"probabilities": ours, "likeliest": [max(q, key=lambda v, q=q: q[v]) for q in found]})  # type: ignore[misc]
 
 
+def sampler(program: str, *names: str, settings: Sequence[str] = ()) -> Entry:
+    """An entry of lab/recordings/samplers.py. names: parameters of the program; settings: of the request."""
+
+    def replay(case: Case, backend: str) -> Outcome:
+        p, want = case["parameters"], case["columns"]
+        target = untied(p["size"], p["seed"], window=None, sharp=p["sharp"])
+        params, asked = {name: p[name] for name in names}, {name: p[name] for name in settings if p[name]}
+        if not p["temperature"]:
+            models = {"target": target}
+            done = run(program, p["prompt"], models, backend, max_tokens=p["limit"], settings=asked, **params)
+            return Outcome(want, {"tokens": [*done.tokens[len(p["prompt"]) :]]})
+        found = laws(
+            *(p["prompt"], want["tokens"], target, backend),
+            text=stdlib.text(program),
+            params={**params, "temperature": p["temperature"]},
+            **asked,
+        )
+        recorded = [{int(v): q for v, q in law.items()} for law in want["probabilities"]]
+        ours = [near(a, {v: float(q) for v, q in b.items()}, 1e-5) for a, b in zip(recorded, found, strict=True)]
+        return Outcome({**want, "probabilities": recorded}, {"tokens": want["tokens"], "probabilities": ours})
+
+    return Entry(f"authors/{program}", program, replay)
+
+
 V1 = "mirostat_v1"
 ENTRIES = [
     Entry(
@@ -143,4 +168,9 @@ ENTRIES = [
     Entry("logits/kgw_watermark", "kgw_watermark", watermarked, note="torch's permutation is the function that is handed over"),
     Entry("logits/kgw_watermark_official", "kgw_watermark", watermarked),
     Entry("logits/synthid", "synthid", tournament, note="the recorded bits are the function that is handed over"),
+    sampler("adaptive_p", "aim", "decay", settings=["top_k"]),
+    sampler("dry", "multiplier", "base", "allowed", "breakers"),
+    sampler("p_less", "norm"),
+    sampler("top_h", "alpha", "n"),
+    sampler("min_k", "tau"),
 ]

@@ -12,6 +12,8 @@ from fidelity.masked_models import MASK, model
 from fidelity.masked_noise import tensors, uniform
 from fidelity.recorded_noise import Recorded
 
+SHAPING = ("temperature", "top_k", "top_p")
+
 
 def sdar(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
@@ -33,7 +35,7 @@ def sdar(case: Case, backend: str) -> Outcome:
         length,
         backend,
         eos=ends[0] if ends else MASK,
-        shaping={"temperature": 1} if sampled else None,
+        shaping={"temperature": 1} | {k: p[k] for k in SHAPING if k in p} if sampled else None,
         noise=source if sampled else None,
         **params,
     )

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -59,12 +60,32 @@ CANNOT = {
 }
 
 
-def source(entry: Entry) -> str:
-    """Repository and commit, or version; scope and date, if the file has them."""
+SCOPES = {
+    "ar/medusa_typical": "typical acceptance",
+    "dllm2/block_diffusion_sdar": "greedy, sampled",
+    "dllm2/*_noise": "greedy, sampled",
+    **dict.fromkeys(("ar*/sampling_*", "dllm2/maskgit", "dllm2/arpg", "dllm/diffusion_gemma"), "sampled"),
+    **dict.fromkeys(("logits/arithmetic_sampling", "logits/awrs", "logits/mirostat*"), "sampled"),
+    **dict.fromkeys(("logits/synthid", "logits/kgw*", "logits/filters*", "logits/penalties*"), "distributions"),
+    "logits/mbr": "a choice among texts",
+    "*": "greedy",
+}
+"""What the cases of files cover that say nothing of it, and are older than lab/recordings."""
+OLDER = {"more": "2026-11-25"} | dict.fromkeys(("ar", "ar2", "dllm", "dllm2", "heads", "logits"), "2026-11-22")
+
+
+def scope(entry: Entry) -> tuple[str, str]:
+    """What an entry's cases cover, and the date of the recording."""
     r = recording(entry.file)
-    s = r["source"]
+    covers = r.get("scope") or next(text for pattern, text in SCOPES.items() if fnmatch(entry.file, pattern))
+    return covers, r.get("date") or OLDER[entry.file.partition("/")[0]]
+
+
+def source(entry: Entry) -> str:
+    """Repository and commit, or version; scope and date."""
+    s = recording(entry.file)["source"]
     named = f"{s.get('repo') or s['package']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
-    return ", ".join((named, *(r[k] for k in ("function", "scope", "date") if k in r)))
+    return ", ".join((named, *scope(entry)))
 
 
 Agreeing = Callable[[Entry, str], dict[str, int]]
@@ -137,7 +158,7 @@ def programs(agreeing: Agreeing) -> list[str]:
     """A line for each program of stdlib: how many cases are compared, in what, and with whose code."""
     recorded: dict[str, list[Entry]] = {}
     for e in entries():
-        for name in set(re.findall(r"\w+", "" if e.program.startswith("[") or e.kind == "setting" else e.program)):
+        for name in set(re.findall(r"\w+", "" if e.program.startswith("[") else e.program)):
             recorded.setdefault(name, []).append(e)
     out = [
         "## Programs\n",
@@ -151,7 +172,15 @@ def programs(agreeing: Agreeing) -> list[str]:
         pairs = [c for c in comparisons() if c.program == name]
         cases = sum(len(e.cases) for e in found) + sum(len(c.cases) for c in pairs)
         seen = dict.fromkeys(c for e in found for c in agreeing(e, e.backends[0]))
-        said = [", ".join(seen), *(f"calls and tokens: {c.source}" for c in pairs), row.note.replace("|", "\\|")]
+        covered = dict.fromkeys(part for e in found for part in scope(e)[0].split(", "))
+        when = max((scope(e)[1] for e in found), default="")
+        said = [
+            ", ".join((*covered, when)) if when else "",
+            ", ".join(seen),
+            *(f"calls and tokens: {c.source}" for c in pairs),
+            row.searched,
+            row.note.replace("|", "\\|"),
+        ]
         out.append(f"| {name} | {row.status} | {cases or ''} | {'; '.join(s for s in said if s)} |")
     return [*out, ""]
 

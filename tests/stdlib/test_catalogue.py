@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from datetime import date
 
 import pytest
 
@@ -25,8 +27,16 @@ def test_every_program_has_a_row_and_a_row_without_one_says_why() -> None:
         # what `decgraph list` says of it: a few words that stand on a line beside the longest name
         assert bool(row.about) == (row.status != "none"), f"say in stdlib/catalogue.csv what {row.name} does"
         assert not row.about or 3 <= len(row.about.split()) <= 9 and len(row.about) <= 56, row.name
-        if row.status == "as the paper":
-            assert not row.code, f"{row.name} has public code: compare it"
+        # no claim that there is no code: the day and the searches that found none
+        assert bool(row.searched) == (row.status == "as the paper"), f"say in stdlib/searches.csv how {row.name} was looked for"
+
+
+def test_a_row_of_searches_says_when_and_how() -> None:
+    rows = stdlib.catalogue()
+    with (stdlib.FOLDER / "searches.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            assert row["id"] in rows and date.fromisoformat(row["date"]) and len(row["searches"].split()) > 3, row["id"]
+            assert rows[row["id"]].searched == f"none was found on {row['date']} by these searches: {row['searches']}"
 
 
 def test_list_by_family_and_what_is_owed(capsys: Capture) -> None:

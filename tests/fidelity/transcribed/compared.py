@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,21 @@ def by_call(done: Watched, case: Mapping[str, Any] | None = None) -> Columns:
     return {"tokens": done.tokens, "drafted": [sorted(c.drafted) for c in calls], "accepted": [c.accepted for c in calls]}
 
 
+def by_chain(done: Watched, case: Mapping[str, Any]) -> Columns:
+    """The columns of lab.recordings.tables.chains; `replayed` goes beyond the limit, so that it cuts no chain."""
+    end = len(case["prompt"]) + case["limit"]
+    calls = [c for c in done.calls if c.past < end]
+    chains = [max(c.drafted, key=len, default=()) for c in calls]
+    return {"tokens": done.tokens[:end], "chains": chains, "accepted": [c.accepted for c in calls]}
+
+
+def until(done: Watched, end: int, last: int = 0) -> Columns:
+    """The same of a text of so many tokens, of a run that went on, so that its end cuts no drafts. last: how many tokens behind
+    it their loop goes on."""
+    calls = [c for c in done.calls if c.past < end + last]
+    return by_call(replace(done, tokens=done.tokens[:end], calls=calls))
+
+
 def replayed(
     program: str,
     *names: str,
@@ -106,5 +121,5 @@ def comparisons() -> tuple[Compared, ...]:
     found: list[Compared] = []
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if path.stem not in ("compared", "__init__"):
-            found += importlib.import_module(f"fidelity.transcribed.{path.stem}").COMPARED
+            found += getattr(importlib.import_module(f"fidelity.transcribed.{path.stem}"), "COMPARED", [])
     return tuple(found)
