@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -41,11 +42,11 @@ def untied(
     tokens a row depends on, None: all. blend: a seed and a share of weights of its own, so that two tables of one seed agree on
     most tokens and not on all."""
     made = TableModel(size, seed, window=window, vocab="t", name=name, kind=kind)
-    made._table = _Untied(size, seed, sharp, blend)  # type: ignore[assignment]
+    made._table = Untied(size, seed, sharp, blend)  # type: ignore[assignment]
     return made
 
 
-class _Untied:
+class Untied:
     """The entries; touched: those that were asked for."""
 
     def __init__(self, size: int, seed: int, sharp: float, blend: Any) -> None:
@@ -64,15 +65,20 @@ class _Untied:
 
 
 class Letters:
-    """A tokenizer of one character for each token: `alphabet`, then letters."""
+    """A tokenizer of one piece for each token: those of `alphabet`, then letters."""
 
-    def __init__(self, alphabet: str = "") -> None:
+    def __init__(self, alphabet: Sequence[str] = "") -> None:
         self.pieces = [*alphabet, *(chr(i) for i in range(97, 97 + 26))]
         self.detokenizer = detokenizer_of(self.pieces)
 
     def decode(self, tokens: Any) -> str:
         """The text of tokens."""
         return self.detokenizer.text(tokens)
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        """The tokens of a text; what no token spells is passed over."""
+        found = re.findall("|".join(map(re.escape, self.pieces)), text)
+        return [self.pieces.index(piece) for piece in found]
 
 
 class TableLM(torch.nn.Module):
@@ -128,6 +134,29 @@ class TableLM(torch.nn.Module):
         self.calls.append(texts)
         logits = torch.stack([torch.stack([self.row(t) for t in row]) for row in texts])
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+
+    def generate(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        max_new_tokens: int,
+        logits_processor: Sequence[Any] = (),
+        stopping_criteria: Sequence[Any] = (),
+        temperature: float = 0,
+        **_: Any,
+    ) -> torch.Tensor:
+        """int64[1, T]: a text with its continuation, as transformers makes it of one text: processors, then the temperature,
+        until the end or a criterion. Greedy at temperature 0."""
+        for _i in range(max_new_tokens):
+            scores = self.row(input_ids[0].tolist())[None]
+            for processor in logits_processor:
+                scores = processor(input_ids, scores)
+            p = torch.softmax(scores / (temperature or 1), -1)
+            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
+            input_ids = torch.cat([input_ids, x], 1)
+            if int(x) == self.config.eos_token_id or any(bool(c(input_ids, scores)) for c in stopping_criteria):
+                break
+        return input_ids
 
     @staticmethod
     def _text(
