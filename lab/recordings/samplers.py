@@ -30,8 +30,10 @@ def walked(
     for _ in range(case["limit"]):
         p = law(text, model.row(text).numpy())
         laws.append({int(v): float(p[v]) for v in np.flatnonzero(p)})
-        here = choose or (lambda p=p: draws.choice(len(p), p=p / p.sum()) if case["temperature"] else p.argmax())
-        text.append(int(here()))
+        if choose is not None:
+            text.append(choose())
+        else:
+            text.append(int(draws.choice(len(p), p=p / p.sum()) if case["temperature"] else p.argmax()))
         accept(text[-1])
     return {"tokens": text[len(case["prompt"]) :], **({"probabilities": laws} if case["temperature"] else {})}
 
