@@ -9,7 +9,7 @@ a module. Importing this loads no torch.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,19 +60,24 @@ def bind(
     # Parts come after the models that they read; modules after folders, whose vocabulary modules of the same size share.
     for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, wanted[n].kind == "head", n not in folders)):
         one = wanted[name]
+        if name not in sources and one.gives == "prob" and "confidence_head" in beside(sources.get(one.family)):
+            sources = {**sources, name: sources[one.family]}
         if name not in sources:  # the stand-in for a head with one value needs no weights
             from decgraph.runtime.models.reading import Confidence
 
             models[name] = Confidence(models[one.family], one.gives)
         elif one.kind in PARTS:
             _check_target(function, name, sources[name], one.family, models.get(one.family))
-            models[name] = part(one.kind, name, sources[name], models.get(one.family), one.gives, share=share)
+            twice = (n for n in models if one.kind == wanted[n].kind == "features" and same(sources, n, name))
+            head = next((models[n] for n in twice if corrected(beside(sources[n]))), None)
+            models[name] = part(one.kind, name, sources[name], models.get(one.family), one.gives, head, share=share)
         else:
             reading = arguments.readings.get(name, MaskedSettings())
             made = whole(sources[name], one.kind, reading, placed, named=named_among(models.values()), share=share)
             if one.gives == HEADS and name in arguments.heads and getattr(made, "attached", None) is None:
                 made = with_heads(made, arguments.heads[name], share=share)
             models[name] = made
+    _check_beside(function, wanted, sources)
     side: Tokenizing | None
     if tokenizer is not None:
         side = text_side(tokenizer)
@@ -149,10 +154,13 @@ def with_heads(model: Any, heads: ModelSource, *, share: bool = True) -> Model:
     return made
 
 
-def part(kind: str, name: str, source: ModelSource, target: Any, gives: str = "", *, share: bool = True) -> Model:
+def part(
+    kind: str, name: str, source: ModelSource, target: Any, gives: str = "", head: Any = None, *, share: bool = True
+) -> Model:
     """An EAGLE head ("features"), a Kangaroo adapter ("layers") or a head with one value of the type `gives` ("head"), from a
     module (`decgraph.zoo.modeling`) or a folder (docs/heads.md), in its target's precision; a model is a part already. Raises
-    DecError for a part of another target, and for a target whose states cannot be read."""
+    DecError for a part of another target, and for a target whose states cannot be read. head: a head of the same folder, which
+    this part corrects."""
     if source.what == "model":
         made: Model = source.value
         return made
@@ -161,13 +169,49 @@ def part(kind: str, name: str, source: ModelSource, target: Any, gives: str = ""
 
     if source.what == "stored":
         own = name if kind == "head" else ""
-        made = shared(
-            source.value, (kind, gives, own, id(target)), lambda: hf.load_part(kind, source.value, target, gives, own), share
-        )
+        key = (kind, gives, own, id(target), None if head is None else id(head))
+        made = shared(source.value, key, lambda: hf.load_part(kind, source.value, target, gives, own, head), share)
     else:
         made = modules.part_of(kind, name, source.value, target, gives)
-    made.renew = _renewal(made, source, target, lambda now: part(kind, name, source, now, gives, share=share))
+    made.renew = _renewal(
+        made, source, target, lambda now: part(kind, name, source, now, gives, head and renewed(head), share=share)
+    )
     return made
+
+
+def same(sources: Mapping[str, ModelSource], name: str, other: str) -> bool:
+    """Whether two parameters were given the same folder."""
+    a, b = sources.get(name), sources.get(other)
+    return a is not None and b is not None and a.what == b.what == "stored" and a.value.resolve() == b.value.resolve()
+
+
+def beside(source: ModelSource | None) -> tuple[str, ...]:
+    """The parts that a head's folder has beside the head, by name: nothing is loaded."""
+    if source is None or source.what != "stored":
+        return ()
+    from decgraph.runtime.models.heads import load
+
+    return load.beside(source.value)
+
+
+def corrected(parts: Iterable[str]) -> list[str]:
+    """The parts of a head's folder that change its scores. A confidence head says when to stop, and may be left out."""
+    return [f"{part}.*" for part in parts if part != "confidence_head"]
+
+
+def _check_beside(function: Function, wanted: Mapping[str, Any], sources: Mapping[str, ModelSource]) -> None:
+    """Raises DecError for a head whose folder has what corrects its scores, where nothing reads that."""
+    for name, one in wanted.items():
+        if one.kind == "features" and not any(
+            n != name and same(sources, n, name) and wanted[n].gives != "prob" for n in wanted
+        ):
+            left = ", ".join(corrected(beside(sources.get(name))))
+            if left:
+                raise DecError(
+                    f"{sources[name].value} has {left} beside its head, which {function.name} does not read",
+                    hint="algorithms that read such parts take the same folder again, as `markov`, `selector` or `correction`: "
+                    "`dspark`, `dspark_confident`, `dspark_rnn`, `dflash2`, `domino`",
+                )
 
 
 def _check_target(function: Function, name: str, source: ModelSource, family: str, target: Model | None) -> None:

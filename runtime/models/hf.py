@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.folder import FolderSource
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.gguf.file import GgufFile
-    from decgraph.runtime.models.heads.layout import Part
+    from decgraph.runtime.models.heads.layout import Beside, Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading
     from decgraph.runtime.models.hf_live import LiveModel
@@ -240,10 +240,24 @@ def load_features(path: str | Path, target: HFCausal) -> HFFeatures:
     return HFFeatures(module, target, folder.name)
 
 
-def load_part(kind: str, path: str | Path, target: HFCausal, gives: str = "", name: str = "") -> Model:
-    """A head or an adapter in a folder, by its kind ("features", "layers", "head"). Raises DecError as `load_features` does."""
+def load_correction(path: str | Path, head: HFFeatures) -> HFFeatures:
+    """What a head's folder has to correct its scores with: DSpark's Markov head, DFlash 2's selector, Domino's network. Raises
+    DecError as `load_features` does."""
+    from decgraph.runtime.models.hf_heads import HFFeatures
+
+    folder, module = _part(path, head, "features", "features")
+    return HFFeatures(module, head.target, folder.name, head)
+
+
+def load_part(
+    kind: str, path: str | Path, target: HFCausal, gives: str = "", name: str = "", head: HFFeatures | None = None
+) -> Model:
+    """A head or an adapter in a folder, by its kind ("features", "layers", "head"). head: one of the same folder, which this
+    part corrects. Raises DecError as `load_features` does."""
     if kind == "head":
         return load_reading(path, target, gives, name)
+    if head is not None:
+        return load_correction(path, head)
     return load_features(path, target) if kind == "features" else load_adapter(path, target)
 
 
@@ -260,7 +274,7 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
     as `load_features` does."""
     from decgraph.runtime.models.hf_heads import reading_model
 
-    folder, module = _part(path, target, "head")
+    folder, module = _part(path, target, "head", "dist" if gives == "dist" else "prob")
     return reading_model(module, target, gives, name or folder.name)
 
 
@@ -361,8 +375,8 @@ def _instead(folder: Folder, error: Exception) -> str:
     return "a newer version of transformers may know it" if isinstance(error, ValueError | KeyError) else ""
 
 
-def _part(path: str | Path, of: Model, part: Part) -> tuple[Path, nn.Module]:
-    """A head in its target's precision, checked against it."""
+def _part(path: str | Path, of: Model, part: Part, beside: Beside | None = None) -> tuple[Path, nn.Module]:
+    """A head in its target's precision, checked against it. beside: which part it is of the folder of a head."""
     from decgraph.runtime.models.heads import load
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import check_width
@@ -377,7 +391,7 @@ def _part(path: str | Path, of: Model, part: Part) -> tuple[Path, nn.Module]:
     else:
         reason = target.unreached or DecError("it is not a transformers model")
         raise unreached(target.name, f"{folder.name} reads hidden states and", reason)
-    head = load.read(folder)
+    head = load.read(folder, beside)
     load.expect(head, folder, part)
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
     if isinstance(target, HFCausal) and part not in ("features", "head"):

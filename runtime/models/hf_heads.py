@@ -16,6 +16,8 @@ from decgraph.runtime.models.config import wholes
 from decgraph.runtime.models.decoder.layers import over
 from decgraph.runtime.models.features import check_known
 from decgraph.runtime.models.heads.base import DraftHead, DraftLayers
+from decgraph.runtime.models.heads.corrections import Correction
+from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import (
@@ -91,9 +93,14 @@ class HFFeatures(_Head):
 
     module: DraftHead
 
-    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
+    def __init__(self, module: nn.Module, target: HFCausal, name: str, head: HFFeatures | None = None) -> None:
+        """head: that whose scores it corrects."""
         super().__init__(module, target, name)
-        self.kind = "features"
+        self.kind, self.head = "features", head
+        if isinstance(module, Correction):
+            if head is None or not isinstance(head.module, DFlash):
+                raise DecError(f"{name!r} corrects the scores of a head, and there is none")
+            module.on(head.module)
         attach(module, target, name)
 
     def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:

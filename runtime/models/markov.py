@@ -57,7 +57,7 @@ def load_markov(path: FolderPath, named: Vocab | None, device: str) -> Markov:
     if source.config.get("markov_head_type", "vanilla") != "vanilla":
         raise DecError(
             f"{at} has a Markov head of the type {source.config['markov_head_type']}, which reads hidden states",
-            hint="one of the type vanilla can be run",
+            hint="`dspark_confident` takes one of the type gated, `dspark_rnn` one of any type",
         )
     (size, rank), (rows, other) = source.shape(_FIRST), source.shape(_SECOND)
     if rank != other or rows > size:

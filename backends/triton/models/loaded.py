@@ -8,11 +8,12 @@ from decgraph.backends.triton.models.decoder import CausalModel, Weights, lower,
 from decgraph.backends.triton.models.heads import FeaturesModel, ReadingHead, SinceModel
 from decgraph.backends.triton.models.interface import DeviceModel
 from decgraph.backends.triton.models.masked import MaskedModel
-from decgraph.backends.triton.models.rooted import DFlashModel, RootedModel
+from decgraph.backends.triton.models.rooted import CorrectionModel, DFlashModel, RootedModel
 from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
 from decgraph.runtime.models.heads.chained import ChainHead
+from decgraph.runtime.models.heads.corrections import Correction
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -41,6 +42,8 @@ def loaded_model(model: Model, whole: Model, pages: Pages, target: DeviceModel |
             return FeaturesModel(model, chain, target)
         case HFFeatures(module=DFlash() as dflash):
             return DFlashModel(model, dflash, target)
+        case HFFeatures(module=Correction() as correction):
+            return CorrectionModel(model, correction, target)
         case HFFeatures(module=Rooted(width=n) as rooted) if n:
             return RootedModel(model, rooted, target)
         case HFReading() | Confidence() if original_of(whole.target) is original_of(target.model):

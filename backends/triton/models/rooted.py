@@ -15,6 +15,7 @@ from torch import Tensor
 from decgraph.backends.triton.models.decoder import CausalModel, SlotDecoder, layers_of
 from decgraph.backends.triton.models.heads import OnTarget
 from decgraph.backends.triton.models.interface import Seen, at_slots, put, put_heads
+from decgraph.runtime.models.heads.corrections import Correction
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Hydra, Rooted
 from decgraph.runtime.models.interface import Model
@@ -111,4 +112,31 @@ class DFlashModel(OnTarget[DFlash]):
     def read(self, states: Tensor) -> Tensor:
         flat = self.module.norm(states.reshape(-1, states.shape[-1]))
         made: Tensor = self.module.logits(flat)
+        return made.view(*states.shape[:-1], -1)[..., : self.vocab_size]
+
+
+class CorrectionModel(DFlashModel):
+    """What corrects the scores of a DFlash head: the head's block is computed here too, and what each token makes of those
+    before it is kept at its slot, as of a head of rows."""
+
+    def __init__(self, model: Model, module: Correction, target: CausalModel) -> None:
+        super().__init__(model, module.drafter, target)
+        self.correction = module
+        self.rows = self.pool(module.width, dtype=self.dtype)
+
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
+        """See `DeviceModel`. tokens: int64[B, T]."""
+        here = self.module.norm(super().compute(tokens, positions, slots, seen, parents, known))
+        root = positions[:, -1] if known is None else known
+        below = (positions > root[:, None])[..., None]
+        above = torch.where(below, self.stored(self.rows, slots - 1 if parents is None else parents), 0)
+        rows = self.correction.next_row(tokens, above, here)
+        put(self.rows, self.pages.at(slots), rows)
+        return torch.cat([here, rows], -1)
+
+    @torch.no_grad()
+    def read(self, states: Tensor) -> Tensor:
+        made = self.correction.read_out(states.reshape(-1, states.shape[-1]))
         return made.view(*states.shape[:-1], -1)[..., : self.vocab_size]

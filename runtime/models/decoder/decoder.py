@@ -404,6 +404,9 @@ class TransformerDecoder(LayeredForward):
             x = normed if shape.paired == "normed" else feature
         else:
             entering = self._norm(at + "attn_in", read)
+        after = None  # what the branch's output is convolved with, where it is
+        if at + "attn_conv" in products:
+            entering, after = self._convolved(at + "attn", entering, size)
         h = None
         if shape.parallel:
             h = self._norm(at + "mlp_in", x) if at + "mlp_in" in self.weights else entering
@@ -415,14 +418,37 @@ class TransformerDecoder(LayeredForward):
                 gate = products[at + "head_gate"](entering)
                 gate = F.softplus(gate) if shape.gate == "softplus" else torch.sigmoid(gate)
                 a = (a.view(*gate.shape, -1) * gate[..., None]).flatten(1)
-            x = self._branch(at + "attn_out", x, products[at + "o"], a)
+            if after is None:
+                x = self._branch(at + "attn_out", x, products[at + "o"], a)
+            else:
+                x = x + self._taps(products[at + "o"](a), after, size)
         if shape.bare or not mlp:
             return x
         if h is None:
             h = self._norm(at + "mlp_in", x)
         if layer.experts is not None and at + "router" in self.weights:
             return self._added(x, self._norm(at + "mlp_out", self._mixture(self, at, layer.experts, h)))
+        if at + "mlp_conv" in products:
+            h, after = self._convolved(at + "mlp", h, size)
+            return x + self._taps(products[at + "down"](self.gated(at + "up", h)), after, size)
         return self._branch(at + "mlp_out", x, products[at + "down"], self._norm(at + "mlp_sub", self.gated(at + "up", h)))
+
+    def _convolved(self, at: str, x: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """What enters a branch of DFlash 2: states x [B T, width] convolved with those before them in the call; and the kernel
+        [B, T, taps, groups, width / groups] for the branch's output. Both are learned ones plus a number a group and tap that
+        depends on x."""
+        learned = self.weights[at + "_taps"]  # [2, taps, width]
+        dynamic = self.products[at + "_conv"](x).view(*size, 2, learned.shape[1], -1, 1)
+        kernels = learned.view(*learned.shape[:2], dynamic.shape[-2], -1) + dynamic
+        return self._taps(x, kernels[:, :, 0], size), kernels[:, :, 1]
+
+    def _taps(self, x: Tensor, kernels: Tensor, size: tuple[int, int]) -> Tensor:
+        """States [B T, width] convolved by position with kernels [B, T, taps, groups, width / groups], of which tap n is of the
+        state n places before; there are none before the call's first."""
+        taps, groups = kernels.shape[2:4]
+        padded = F.pad(x.view(*size, groups, -1), (0, 0, 0, 0, taps - 1, 0))
+        parts = (kernels[:, :, n] * padded[:, taps - 1 - n : taps - 1 - n + size[1]] for n in range(taps))
+        return sum(parts, start=x.new_zeros(())).reshape(x.shape)
 
     def _difference(self, at: str, start: float, a: Tensor) -> Tensor:
         """The outputs [n, heads D] of a differential attention: those of the first half of the heads minus a share of those of

@@ -90,6 +90,10 @@ def decoder_of_layers(module: DraftLayers) -> TransformerDecoder | None:
         first = module.layers[0]
         count = len(module.layers)
         names |= {f"{n}.attn_in": "" for n, one in enumerate(module.layers) if one.input_layernorm is None}  # EAGLE-1's first
+        if hasattr(first, "attention_conv"):  # DFlash 2's
+            parts = {"attn": "attention_conv", "mlp": "mlp_conv"}
+            names |= {f"{key}_taps": f"layers.{{i}}.{part}.base_kernel" for key, part in parts.items()}
+            names |= {f"{key}_conv": f"layers.{{i}}.{part}.kernel_projection" for key, part in parts.items()}
         # A module's tensors are what it computes with: biases need no setting that declares them.
         shape = replace(shape, layers=shape.layers[:count], bare=getattr(first, "mlp", None) is None, biased=None)
         if isinstance(first, PairLayer):

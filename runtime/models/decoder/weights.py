@@ -82,8 +82,9 @@ class ModuleSource:
 
 
 NORMS = ("attn_in", "feature_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
-VECTORS = ("sinks", "router_bias", "alpha_p", "alpha_n", "beta", "eps", "lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
-MATRICES = ("o", "head_gate", "down", "shared_down", "q_down", "q_up", "kv_down", "kv_up")
+VECTORS = ("sinks", "attn_taps", "mlp_taps", "router_bias", "alpha_p", "alpha_n", "beta", "eps",
+           "lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")  # fmt: skip
+MATRICES = ("o", "head_gate", "attn_conv", "mlp_conv", "down", "shared_down", "q_down", "q_up", "kv_down", "kv_up")
 JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared_gate_proj", "shared_up_proj")}
 
 

@@ -21,6 +21,7 @@ from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.nets import fresh_engine, layout_of, net_engine
+from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.on_target import ServedByTarget
 from decgraph.runtime.models.engine.plain import uncached
 from decgraph.runtime.models.engine.rooted import RootedEngine
@@ -48,7 +49,8 @@ def build_engine(model: HFHeads | HFFeatures | HFCausal) -> Engine:
             if module.reads is not None:
                 tap(engine, target.net, module.reads, lambda: fresh_engine(target))
             if isinstance(module, Rooted):
-                return RootedEngine(model, module, engine)
+                head = None if model.head is None else engine_of(model.head)
+                return RootedEngine(model, module, engine, head if isinstance(head, RootedEngine) else None)
             return FeaturesEngine(model, module, engine)
     return uncached(model)
 

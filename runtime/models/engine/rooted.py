@@ -31,10 +31,11 @@ class _Features:
 
 
 class RootedEngine(ServedByTarget):
-    """Computes calls whose memory ends one token before the context's end, which are those of drafting programs."""
+    """Computes calls whose memory ends one token before the context's end, which are those of drafting programs. head: the
+    engine of the head that this one corrects, which keeps what both are made of."""
 
-    def __init__(self, model: HFFeatures, module: Rooted, target: CausalEngine) -> None:
-        self.model, self.module, self.target = model, module, target
+    def __init__(self, model: HFFeatures, module: Rooted, target: CausalEngine, head: RootedEngine | None = None) -> None:
+        self.model, self.module, self.target, self.head = model, module, target, head
         self.counted = Counted()
         self._features: dict[Hashable, _Features] = {}
 
@@ -85,6 +86,8 @@ class RootedEngine(ServedByTarget):
 
     def _before(self, want: ForwardCall) -> Before:
         """The head's summary of the positions before the root, continued from that of a shorter context where there is one."""
+        if self.head is not None:
+            return self.head._before(want)
         known = list(map(int, want.context))
         kept, module = self._features.get(want.sequence), self.module
         if kept is not None and kept.tokens == known:

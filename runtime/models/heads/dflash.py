@@ -2,20 +2,24 @@
 
 The context's keys and values are projections of what a Linear makes of several of the target's states, the same for every
 layer. The block attends to all of it and to itself in both directions; its slot j guesses the token j places after the root.
+DFlash 2's layers have convolutions over the block. What corrects the scores of places is in corrections.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.config import whole, wholes
+from decgraph.runtime.models.config import number, whole, wholes
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.layers import over, step_of_layers
+from decgraph.runtime.models.heads import corrections
 from decgraph.runtime.models.heads.base import DraftOutput
+from decgraph.runtime.models.heads.corrections import parts_of
 from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
@@ -27,7 +31,8 @@ class DFlash(Rooted):
     """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `anchor` (the root's
     slot guesses the token after it, and slot j the one after the j-th draft, as in DSpark), `mask_token_id`, `embedding` and
     `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer, None: all positions;
-    a place sees those at most so far away), and those of its layers."""
+    a place sees those at most so far away), `embedding_scale`, `logit_scale` and `logit_cap` (of what it reads of the target's
+    embeddings and makes with its matrix), and those of its layers."""
 
     stated = True
 
@@ -42,6 +47,7 @@ class DFlash(Rooted):
         )
         self.hidden_norm = Norm(width, shape.rms_norm_eps)
         self.layers = nn.ModuleList(HeadLayer(shape, options) for _ in range(shape.num_hidden_layers))
+        self.logit_scale, self.logit_cap = 1.0, cast("float | None", None)
         windows = options.get("windows")
         self.windows: list[int | None] = list(windows) if isinstance(windows, list) else [None] * len(self.layers)
         self.norm = Norm(width, shape.rms_norm_eps)
@@ -59,6 +65,13 @@ class DFlash(Rooted):
 
     def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
         super().attach(embedding, output, layers)
+        shape = getattr(getattr(output, "__self__", None), "shape", None)  # a target whose logits are more than a product
+        theirs = (getattr(shape, "logit_scale", 1.0), getattr(shape, "logit_cap", None))
+        mine = (number(self.options, "logit_scale", 1.0), number(self.options, "logit_cap", 0.0) or None)
+        if self.output is not None or theirs == (1.0, None):
+            self.logit_scale, self.logit_cap = mine
+        elif mine not in (theirs, (1.0, None)):
+            raise DecError(f"the head's logits are scaled and capped by {mine}, and its target's by {theirs}")
         assert self.reads is not None
         if not all(0 <= n <= layers for n in self.reads):
             which = ", ".join(map(str, self.reads))
@@ -89,10 +102,19 @@ class DFlash(Rooted):
             ]
         return Before(kv=kv)
 
-    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        for root in set(tokens[:, 0].tolist()) - set(before.memo):
+    def places(self, before: Before, roots: Tensor, position: int) -> Tensor:
+        """The states [m, depth, width] of the places after roots int64[m] at `position`."""
+        for root in set(roots.tolist()) - set(before.memo):
             before.memo[root] = self._block(before, root, position)
-        return torch.stack([before.memo[root][tokens.shape[1] - 1] for root in tokens[:, 0].tolist()])
+        return torch.stack([before.memo[root] for root in roots.tolist()])
+
+    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        return self.places(before, tokens[:, 0], position)[:, tokens.shape[1] - 1]
+
+    def logits(self, states: Tensor) -> Tensor:
+        made = super().logits(states)
+        made = made if self.logit_scale == 1 else made * self.logit_scale
+        return made if self.logit_cap is None else torch.tanh(made / self.logit_cap) * self.logit_cap
 
     def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
         return self.logits(states)
@@ -101,7 +123,7 @@ class DFlash(Rooted):
         """What enters the first layer [m, block, hidden]: roots int64[m], and masks behind them."""
         tokens = torch.full((len(roots), self.block), self.mask, device=roots.device)
         tokens[:, 0] = roots
-        return self.embed(tokens).to(self.fc.weight.dtype)
+        return self.embed(tokens).to(self.fc.weight.dtype) * number(self.options, "embedding_scale", 1.0)
 
     def _block(self, before: Before, root: int, position: int) -> Tensor:
         """The states [depth, width] of the places after a root at `position`. Raises DecError where positions before the root
@@ -116,10 +138,6 @@ class DFlash(Rooted):
         return out
 
 
-OTHERS = ("markov_head.", "confidence_head.")
-"""Tensors of DSpark's other parts: a causal model (runtime/models/markov.py), and what says how sure a draft is."""
-
-
 def dflash_like(
     source: HeadFolder,
     of: Config,
@@ -128,11 +146,12 @@ def dflash_like(
     layout: str,
     *,
     anchor: bool = False,
-    drop: Collection[str] = (),
+    block: int | None = None,
+    more: Config | None = None,
 ) -> ReadHead:
     """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token; anchor: see
-    `DFlash`, where the configuration does not say it; drop: tensors of other parts. Raises DecError for a configuration that
-    says neither reads nor mask, or that the tensors contradict."""
+    `DFlash`, where the configuration does not say it; block: its size, where that is not at the top; more: other options.
+    Raises DecError for a configuration that says neither reads nor mask, or that the tensors contradict."""
     shape, options = layer_settings(source, "layers.0.", of)
     if not isinstance(reads, list) or not reads or not all(isinstance(n, int) and not isinstance(n, bool) for n in reads):
         raise DecError(
@@ -140,13 +159,24 @@ def dflash_like(
         )
     if isinstance(mask, bool) or not isinstance(mask, int):
         raise DecError(f"{source.folder / 'config.json'} does not say which token is the mask", hint="mask_token_id: a number")
-    kinds = of.get("layer_types")
+    kinds, layers = of.get("layer_types"), count_of(source.tensors, "layers.")
+    windows: list[int | None] = [None] * layers
+    if source.config.get("is_causal"):
+        raise DecError(f"{source.folder} has places that see no later one (is_causal), which decgraph's DFlash has not")
     if isinstance(kinds, list) and "sliding_attention" in kinds:
-        raise DecError(f"{source.folder} has layers with a sliding window, which decgraph's DFlash has not")
+        if source.config.get("is_causal") is None:
+            raise DecError(
+                f"{source.folder} has layers with a sliding window, and does not say that they see later places",
+                hint='z-lab\'s DFlash says "is_causal": false',
+            )
+        windows = [source.number("sliding_window", of=of) - 1 if kind == "sliding_attention" else None for kind in kinds]
+        if len(windows) != layers:
+            raise DecError(f"{source.folder} has {layers} layers, and its config.json has {len(windows)} layer_types")
     has = lambda name: name in source.tensors
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
     rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
-    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop=("d2t", "t2d", *drop))
+    parts = parts_of(source)
+    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop={"d2t", "t2d"}.union(*parts.values()))
     tokens = draft_tokens(source, rows, vocab) if has("lm_head.weight") else None
     if tokens is not None:
         found["output.tokens"] = tokens
@@ -154,11 +184,12 @@ def dflash_like(
         **shape,
         **options,
         "input_norm": True,
-        "num_hidden_layers": count_of(source.tensors, "layers."),
+        "num_hidden_layers": layers,
         "vocab_size": vocab,
         "reads": reads,
         "target_width": source.shape("fc.weight")[1] // len(reads),
-        "block": source.number("block_size"),
+        "block": source.number("block_size") if block is None else block,
+        "windows": windows,
         "anchor": bool(source.config.get("sample_from_anchor", anchor)),
         "mask_token_id": mask,
         "embedding": has("embed_tokens.weight"),
@@ -166,8 +197,9 @@ def dflash_like(
         "draft_vocab_size": rows,
         "mapped": tokens is not None,
         "fc_bias": has("fc.bias"),
+        **(more or {}),
     }
-    return ReadHead(layout, "features", "decgraph_dflash", config, found, stored)
+    return ReadHead(layout, "features", "decgraph_dflash", config, found, stored, tuple(parts))
 
 
 def _is_transformers(config: Config, names: Collection[str]) -> bool:
@@ -215,14 +247,42 @@ def _dflash(source: HeadFolder) -> ReadHead:
     outputs = said.get("target_layer_ids", source.config.get("target_layer_ids"))
     # z-lab counts the layers whose outputs are read: the inputs of the next ones.
     reads = [n + 1 if isinstance(n, int) else n for n in outputs] if isinstance(outputs, list) else outputs
-    mask = said.get("mask_token_id", source.config.get("mask_token_id"))
-    others = [name for name in source.tensors if spark and name.startswith(OTHERS)]
-    return dflash_like(source, source.config, reads, mask, "DSpark" if spark else "DFlash", anchor=spark, drop=others)
+    value = lambda key: said.get(key, source.config.get(key))
+    parts, more = parts_of(source), _scales(value)
+    name = "DSpark" if spark else "Domino" if "prefix_gru" in parts else "DFlash"
+    if "layers.0.attention_conv.base_kernel" in source.tensors:
+        taps, width = source.shape("layers.0.attention_conv.base_kernel")[1:]
+        groups = source.shape("layers.0.attention_conv.kernel_projection.weight")[0] // (2 * taps)
+        name, more = "DFlash 2", {**more, "taps": taps, "groups": groups}
+        if width % groups:
+            raise DecError(f"{source.folder}: layers.0.attention_conv has {groups} groups for {width} numbers")
+    anchor = spark or bool(said.get("shift_label"))
+    block = said.get("block_size")
+    return dflash_like(
+        source, source.config, reads, value("mask_token_id"), name, anchor=anchor,
+        block=source.number("block_size", of=said) if block is not None else None, more=more,
+    )  # fmt: skip
+
+
+def _scales(value: Callable[[str], object]) -> Config:
+    """What z-lab's configuration multiplies embeddings and logits by, and the bound of logits."""
+    names = {
+        "embedding_scale": "input_embedding_scale",
+        "logit_scale": "output_multiplier",
+        "logit_cap": "final_logit_softcapping",
+    }
+    return {ours: value(name) for ours, name in names.items() if value(name) is not None}
 
 
 LAYOUTS = (
     HeadLayout(
         "DFlash of transformers", "`encoder.fc.weight` with `encoder.output_norm_enc.weight`", _is_transformers, _transformers
     ),
-    HeadLayout("DFlash", "`fc.weight` with `hidden_norm.weight` and `dflash_config` in config.json", _is_dflash, _dflash),
+    HeadLayout(
+        "DFlash",
+        "`fc.weight` with `hidden_norm.weight` and `dflash_config` in config.json",
+        _is_dflash,
+        _dflash,
+        corrections.read,
+    ),
 )

@@ -19,6 +19,9 @@ from decgraph.runtime.models.heads.files import Tensors
 
 Config = dict[str, object]
 Part = Literal["features", "heads", "layers", "head"]
+Beside = Literal["features", "dist", "prob"]
+"""What a folder has beside its head: what corrects the head's scores, bound to a part on features or to one that gives a
+distribution of each state and token; and what gives a probability of them."""
 _USELESS = ("rotary_emb.inv_freq",)  # what old versions of transformers stored with a model
 
 
@@ -55,6 +58,7 @@ class ReadHead:
     config: Config
     tensors: dict[str, Tensor]
     stored: dict[str, str] = field(default_factory=dict)  # our names' beginnings -> those in the file, for messages
+    beside: tuple[str, ...] = ()  # other parts that its folder has
 
     def name(self, ours: str) -> str:
         """A tensor's name in the file, of our name."""
@@ -66,13 +70,14 @@ class ReadHead:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """A published layout. looks: whether a configuration and tensors' names are of this layout. read: reads it. what: which
-    files and tensors it has, for messages."""
+    """A published layout. looks: whether a configuration and tensors' names are of this layout. read: reads it. beside: reads
+    what else it has. what: which files and tensors it has, for messages."""
 
     name: str
     what: str
     looks: Callable[[Config, Collection[str]], bool]
     read: Callable[[HeadFolder], ReadHead]
+    beside: Callable[[HeadFolder, Beside], ReadHead] | None = None
 
 
 def renamed(

@@ -15,6 +15,7 @@ from decgraph.runtime.models.folders import configuration
 from decgraph.runtime.models.heads import (
     assistant,
     chained,
+    corrections,
     dflash,
     eagle,
     kangaroo,
@@ -26,7 +27,7 @@ from decgraph.runtime.models.heads import (
     staged,
 )
 from decgraph.runtime.models.heads.files import tensors
-from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, Part, ReadHead, some
+from decgraph.runtime.models.heads.layout import Beside, Config, HeadFolder, HeadLayout, Part, ReadHead, some
 from decgraph.runtime.models.hf_heads import Mlp
 
 LAYOUTS: tuple[HeadLayout, ...] = (
@@ -51,6 +52,8 @@ MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_medusa_output": ("heads", medusa.Medusa),
     "decgraph_hydra": ("features", rooted.Hydra),
     "decgraph_dflash": ("features", dflash.DFlash),
+    "decgraph_correction": ("features", corrections.made),
+    "decgraph_confidence": ("head", corrections.Confidence),
     "decgraph_redrafter": ("features", rooted.Recurrent),
     "decgraph_kangaroo": ("layers", kangaroo.Adapter),
     "decgraph_head": ("head", Mlp),
@@ -61,9 +64,9 @@ _CALLED: dict[Part, str] = {"features": "a features head", "heads": "Medusa head
                             "head": "a head with one value"}  # fmt: skip
 
 
-def read(folder: Path) -> ReadHead:
-    """A head's folder in any layout, decgraph's own among them. Raises DecError for a folder of no known layout, with what was
-    found and what is known."""
+def read(folder: Path, beside: Beside | None = None) -> ReadHead:
+    """A head's folder in any layout, decgraph's own among them; beside: what it has beside the head, where its layout has such
+    parts. Raises DecError for a folder of no known layout, with what was found and what is known."""
     _, config = configuration(folder)
     kind = str(config.get("model_type"))
     if kind in MODULES:
@@ -71,13 +74,26 @@ def read(folder: Path) -> ReadHead:
     source = HeadFolder(folder, config, tensors(folder))
     for layout in LAYOUTS:
         if layout.looks(config, source.tensors.keys()):
-            return layout.read(source)
+            return layout.read(source) if beside is None or layout.beside is None else layout.beside(source, beside)
     known = "; ".join(f"{layout.name}: {layout.what}" for layout in LAYOUTS)
     raise DecError(
         f"{folder} has no known layout of drafting heads: its config.json says {_said(config)}, its weights are "
         f"{some(source.tensors)}",
         hint=f"known are {known}",
     )
+
+
+def beside(folder: Path) -> tuple[str, ...]:
+    """The parts that a folder has beside its head, by the names of their tensors' beginnings; none of a folder of no known
+    layout. Tensors are not read."""
+    try:
+        _, config = configuration(folder)
+        source = HeadFolder(folder, config, tensors(folder))
+        known = config.get("model_type") in MODULES
+        layout = None if known else next((one for one in LAYOUTS if one.looks(config, source.tensors.keys())), None)
+        return tuple(corrections.parts_of(source)) if layout is not None and layout.beside is not None else ()
+    except DecError:  # the same when the head is read
+        return ()
 
 
 def module(head: ReadHead, folder: Path, dtype: torch.dtype, target: Config | None = None) -> nn.Module:
@@ -107,9 +123,15 @@ def module(head: ReadHead, folder: Path, dtype: torch.dtype, target: Config | No
 
 def write(head: ReadHead, out: Path) -> list[Path]:
     """Writes a head in decgraph's own layout: config.json and model.safetensors, in the precision of its files. Raises DecError
-    for a folder that has files already."""
+    for a folder that has files already, and for a head whose folder has other parts."""
     from safetensors.torch import save_file
 
+    if head.beside:
+        raise DecError(
+            f"the folder of this {head.layout} head has also {', '.join(f'{name}.*' for name in head.beside)}, for which "
+            "decgraph's own layout has no place",
+            hint="give the folder itself, which is read as it is",
+        )
     if out.exists() and any(out.iterdir()):
         raise DecError(f"{out} is not empty", hint="another --out")
     out.mkdir(parents=True, exist_ok=True)

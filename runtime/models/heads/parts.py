@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.decoder.decoder import ACTIVATIONS
 from decgraph.runtime.models.decoder.llama import ropes
 from decgraph.runtime.models.decoder.rotary import inverse_frequencies
@@ -89,8 +90,18 @@ class MLP(nn.Module):
             raise ValueError(f"no activation is called {config.hidden_act!r}")
 
 
+class Convolution(nn.Module):
+    """DFlash 2's two convolutions around a branch: learned kernels, and what the entering states add to them for each group."""
+
+    def __init__(self, width: int, taps: int, groups: int) -> None:
+        super().__init__()
+        self.base_kernel = nn.Parameter(torch.empty(2, taps, width))
+        self.kernel_projection = nn.Linear(width, 2 * taps * groups, bias=False)
+
+
 class HeadLayer(nn.Module):
-    """A decoder layer on one state: attention, then perhaps an MLP. Options: `input_norm`, `mlp`, and those of its parts."""
+    """A decoder layer on one state: attention, then perhaps an MLP. Options: `input_norm`, `mlp`, those of its parts, and
+    `taps` and `groups` of its convolutions."""
 
     def __init__(self, config: LayerConfig, options: Mapping[str, object]) -> None:
         super().__init__()
@@ -99,6 +110,10 @@ class HeadLayer(nn.Module):
         has = bool(options.get("mlp", True))
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps) if has else None
         self.mlp = MLP(config, options) if has else None
+        if taps := whole(options, "taps", 0):
+            self.attention_conv, self.mlp_conv = (
+                Convolution(config.hidden_size, taps, whole(options, "groups")) for _ in range(2)
+            )
 
 
 class PairLayer(nn.Module):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads.dflash import OTHERS, dflash_like
+from decgraph.runtime.models.heads import corrections
+from decgraph.runtime.models.heads.dflash import dflash_like
 from decgraph.runtime.models.heads.eagle import eagle3_like
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead
 from decgraph.runtime.models.heads.mtp import speculators_mtp
@@ -31,8 +32,7 @@ def _speculators(source: HeadFolder) -> ReadHead:
             return dflash_like(source, of, reads, source.config.get("mask_token_id"), "speculators DFlash")
         case "dspark":
             reads, mask = source.config.get("aux_hidden_state_layer_ids"), source.config.get("mask_token_id")
-            others = [name for name in source.tensors if name.startswith(OTHERS)]
-            return dflash_like(source, of, reads, mask, "speculators DSpark", anchor=True, drop=others)
+            return dflash_like(source, of, reads, mask, "speculators DSpark", anchor=True)
         case "mtp":
             return speculators_mtp(source, of)
     raise DecError(f"{source.folder} is a speculators folder of the kind {kind!r}", hint=f"known are {_KNOWN}")
@@ -58,5 +58,6 @@ LAYOUTS = (
         "`speculators_model_type` eagle3, peagle, dflash, dspark or mtp in config.json",
         _is_speculators,
         _speculators,
+        corrections.read,
     ),
 )

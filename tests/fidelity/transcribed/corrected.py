@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from fidelity.entry import recorded
 from fidelity.handed import Uniforms
-from fidelity.transcribed.block_trees import ours, verified_trees
+from fidelity.transcribed.block_trees import trees
 from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call
 from fidelity.transcribed.eagle_trees import Near, cases, one_head, row
 from fidelity.transcribed.engine_heads import ours as chained
 from fidelity.transcribed.engine_heads import rejection
 from fidelity.watched import run
-
-from lab.recordings import tabled
-
-
-def costs(case: Mapping[str, Any]) -> list[float]:
-    """A table of what a call takes by its nodes, flat at first, as the authors fit one to what they measured."""
-    return [1.0 + case["each"] * max(0, n - case["free"]) for n in range(case["most"] + 1)]
-
-
-def paying(rows: list[np.ndarray], case: Mapping[str, Any]) -> list[Text]:
-    """The likeliest path left joins the tree, and opens its next sibling and its first child, until one does not make
-    the expected tokens per time more."""
-    ranked = [best(r, min(case["most"], len(r))) for r in rows]
-    logs = [np.log(r[k]) for r, k in zip(rows, ranked, strict=True)]
-    takes, expected = costs(case), 1.0
-    found: list[Text] = []
-    rate = expected / (case["drafting"] + takes[0])
-    open_: list[tuple[float, Text]] = [(-logs[0][0], (0,))]
-    while open_ and len(found) < case["most"]:
-        cost, ranks = heapq.heappop(open_)
-        expected += np.exp(-cost)
-        new = expected / (case["drafting"] + takes[len(found) + 1])
-        if new <= rate:
-            break
-        rate, depth = new, len(ranks)
-        found.append(tuple(ranked[i][r] for i, r in enumerate(ranks)))
-        if ranks[-1] + 1 < len(ranked[depth - 1]):
-            here, beside = logs[depth - 1][ranks[-1]], logs[depth - 1][ranks[-1] + 1]
-            heapq.heappush(open_, (cost + here - beside, (*ranks[:-1], ranks[-1] + 1)))
-        if depth < len(rows):
-            heapq.heappush(open_, (cost - logs[depth][0], (*ranks, 0)))
-    return found
-
-
-def caddtree(case: Mapping[str, Any]) -> Columns:
-    """As DDTree, with other trees."""
-    return verified_trees(case, lambda rows: paying(rows, case))
 
 
 def heads(part: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -111,27 +74,14 @@ def dflash2(case: Mapping[str, Any]) -> Columns:
     return rejection(case, draft)
 
 
-COMPARED = [
-    Compared(
+ENTRIES = [
+    recorded(
         "caddtree",
-        "ZhangShuai1230/CaDDTree 227dbcfc, caddtree.py, build_caddtree_tree and caddtree_generate",
-        caddtree,
-        ours("caddtree", "block", "most", "drafting", "each", "free"),
-        tabled(
-            "block {block} draft {drafting} node {each} after {free}",
-            "seed block most drafting each free",
-            (
-                (1, 5, 64, 0.19, 0.02, 4),
-                (2, 4, 20, 0.5, 0.05, 0),
-                (3, 3, 8, 0.19, 0.0018, 192),
-                (4, 6, 40, 2.0, 0.1, 1),
-                (5, 2, 30, 0.0, 0.3, 0),
-            ),
-            prompt=(1, 2, 3),
-            limit=12,
-        ),
-        "greedy; a line in the place of the table of measured times",
-    ),
+        trees("caddtree", "block", "most", "drafting", "each", "free", last=1),
+        note="a line in the place of the table of measured times",
+    )
+]
+COMPARED = [
     Compared(
         "domino",
         "jianuo-huang/Domino 1e0fbf87, code/dflash.py, DFlashDraftModel.spec_generate",

@@ -1,4 +1,4 @@
-"""Verification that lets more pass than the target's own tokens: FLy, TensorRT-LLM's relaxed acceptance."""
+"""Verification that lets more pass than the target's own tokens: TensorRT-LLM's relaxed acceptance."""
 
 from __future__ import annotations
 
@@ -45,27 +45,6 @@ def chained(
     return {"tokens": tuple(text[:end]), "drafted": drafted, "accepted": accepted}
 
 
-def fly(case: Mapping[str, Any]) -> Columns:
-    """Exact matches first; a mismatch with a window of matches behind it becomes one, though not in the last places, as many
-    as the window has; and a mismatch where the three likeliest tokens have little entropy never does."""
-    window = case["window"]
-
-    def passed(rows: list[np.ndarray], chain: list[int]) -> list[bool]:
-        exact = [int(np.argmax(r)) == x for r, x in zip(rows, chain, strict=False)]
-        loose = list(exact)
-        if len(chain) >= window:
-            for i in range(len(chain) - window + 1):
-                loose[i] |= not exact[i] and all(exact[i + 1 : i + window])
-            loose[-window:] = exact[-window:]
-        for i, row in enumerate(rows[:-1]):
-            p = row[best(row, 3)]
-            if not exact[i] and -(p * np.log(p)).sum() < case["eta"]:
-                loose[i] = False
-        return loose
-
-    return chained(case, passed)
-
-
 def relaxed(case: Mapping[str, Any]) -> Columns:
     """Among the k likeliest tokens, the first of all, or any whose log-probability is not lower by more than a margin; it is
     zero but for the time between two tokens, the first of which may stand in the prompt."""
@@ -93,20 +72,6 @@ CASE = {"prompt": (1, 2, 3), "limit": 40, "size": 6, "unlike": 5}
 SHORT = "a chain is no longer than the limit leaves it"
 
 COMPARED = [
-    Compared(
-        "fly",
-        "AMD-AGI/FLy 6667ae84, fly/models/FLy.py, generate and rej_by_entropy",
-        fly,
-        ours("fly", "gamma", "window", "eta"),
-        {
-            "as published": {**CASE, "seed": 1, "gamma": 15, "window": 6, "eta": 0.3},
-            "short windows": {**CASE, "seed": 2, "gamma": 8, "window": 2, "eta": 0.3},
-            "a high gate": {**CASE, "seed": 3, "gamma": 8, "window": 2, "eta": 1.0, "unlike": 3},
-            "windows of one": {**CASE, "seed": 4, "gamma": 5, "window": 1, "eta": 0.0, "size": 9},
-            "chains too short": {**CASE, "seed": 5, "gamma": 3, "window": 4, "eta": 0.0},
-        },
-        "greedy, one drafter, no tree",
-    ),
     Compared(
         "relaxed_acceptance",
         "NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/speculativeDecoding/mtpKernels.cu, mtpRelaxedAcceptanceKernel",

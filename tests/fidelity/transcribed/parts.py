@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fidelity.transcribed.compared import Columns, Compared, Text, after, by_step, replayed
+from fidelity.entry import recorded
+from fidelity.given_noise import given
+from fidelity.transcribed.compared import Columns, Compared, after, by_step, replayed
 from fidelity.transcribed.steps import Writer
+from fidelity.watched import run
 
 from lab.recordings import tabled
+from lab.recordings.parts import marked
 from lab.recordings.tables import untied
 
 
@@ -20,39 +24,14 @@ def target(case: Mapping[str, Any]) -> Any:
 parts = partial(replayed, models=lambda case: {"target": target(case)}, columns=by_step)
 
 
-def self_infilling(case: Mapping[str, Any]) -> Columns:
-    """The stop test is the end token; one loop: infilled once, then left to right, which stays where it has the opening."""
-    write, model, text, committed = Writer(case), target(case), tuple(case["prompt"]), []
-    eos, opening = case["eos"], tuple(case["opening"])
-
-    def piece(start: Text, begun: Text) -> Text:
-        out = begun
-        while len(out) < len(begun) + case["length"] and out[-1:] not in [(e,) for e in eos]:
-            out = (*out, write.token(model, (*start, *out)))
-        return out
-
-    while not write.over(text):
-        token = write.token(model, text)
-        if write.sure(model, text) >= case["tau"]:
-            done: Text = (token,)
-        else:
-            frame = (*case["prefix"], *text, *case["suffix"])
-            after = piece(frame, opening)
-            between = piece((*frame, *after, *case["middle"]), ())
-            between = tuple(x for x in between if x not in eos)
-            done = (*between, *after)
-            if case["again"]:
-                told = (*between, *piece((*text, *between), ()))
-                if any(told[i : i + len(opening)] == opening for i in range(len(told) - len(opening) + 1)):
-                    done = told
-        done = done[: write.end - len(text)]
-        for i, x in enumerate(done):
-            if x in eos:
-                done = done[: i + 1]
-                break
-        text += done
-        committed.append(done)
-    return {"tokens": text, "committed": committed}
+def self_infilling(case: Mapping[str, Any], backend: str) -> Columns:
+    """With the end and the marks that the last four tokens are there."""
+    end, *marks = range(case["size"] - 4, case["size"])
+    params = {name: case[name] for name in ("tau", "opening", "length", "again", "temperature")}
+    params |= dict(zip(("prefix", "suffix", "middle"), ((m,) for m in marks), strict=True))
+    models = {"target": marked(case["size"], case["seed"])}
+    with given(case["seed"]):
+        return {"tokens": run("self_infilling", case["prompt"], models, backend, max_tokens=64, eos=(end,), **params).tokens}
 
 
 def parallel_branches(case: Mapping[str, Any]) -> Columns:
@@ -110,33 +89,8 @@ def whole(program: str, *names: str) -> Any:
     return lambda case, backend: {"tokens": made(case, backend)["tokens"]}
 
 
+ENTRIES = [recorded("self_infilling", self_infilling)]
 COMPARED = [
-    Compared(
-        "self_infilling",
-        "LZhengisme/self-infilling c7864c71, lm_eval/generation_pipelines/self_infill_utils.py, self_infill_completion and "
-        "SelfInfillingLogitsProcessor",
-        self_infilling,
-        parts("self_infilling", "tau", "prefix", "suffix", "middle", "opening", "length", "again"),
-        tabled(
-            "{seed} {again}",
-            "seed tau opening length again temperature",
-            (
-                (1, 0.4, (5,), 4, True, 0),
-                (2, 0.3, (4, 5), 3, False, 0),
-                (3, 0.35, (0,), 5, True, 0.8),
-                (4, 0.25, (5,), 4, True, 0),
-                (5, 0.5, (2,), 6, True, 0.2),
-                (6, 0.5, (4,), 6, True, 1.0),
-            ),
-            prompt=(1, 2),
-            limit=20,
-            eos=(3,),
-            prefix=(6,),
-            suffix=(7,),
-            middle=(8,),
-        ),
-        "parts end at the end token or their length; the marks are not ruled out, repetitive texts not dropped",
-    ),
     Compared(
         "parallel_branches",
         "yuyijiong/parallel-decoding-in-one-sequence 8c4e0210, modeling_qwen2.py, generate_with_parallel, generate_parallel, "
