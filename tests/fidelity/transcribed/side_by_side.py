@@ -17,7 +17,7 @@ from decgraph.backends.registry import machine
 from decgraph.passes.plan import Plan
 from decgraph.runtime import trace
 from decgraph.runtime.request import Request
-from lab.recordings.side_by_side import models
+from lab.recordings.two_processes import models
 
 
 def ours(program: str, **names: str) -> Any:
