@@ -109,7 +109,86 @@ def gumiho(upstream: Upstream, case: Case) -> dict[str, Any]:
         return decoded(case, model, "gumihoGenerate", target)
 
 
+def one_head(case: Case) -> dict[str, Any]:
+    """A target and a head."""
+    target = untied(case["size"], case["seed"], window=None)
+    return {"target": target, "head": TableHead(target, case["seed"] + 20)}
+
+
+class CloverNet(HeadNet):
+    """Clover-2's layers: one that reads the features, and heads that go on from a state with the token drafted behind it."""
+
+    clover_head_mlp_rnn = SimpleNamespace(q=SimpleNamespace(weight=torch.zeros(1)))
+    diff_device = False
+
+    def forward_layer(self, hidden_states: torch.Tensor, past_key_values: Any = None, use_cache: bool = True) -> Any:
+        """The features as they are."""
+        return hidden_states, hidden_states
+
+    def forward_rnn(self, hidden_states: torch.Tensor, input_ids: torch.Tensor, head_idx: int) -> Any:
+        """States of rows, which are read, and the same to go on from."""
+        states = self.states.of([("head", *path) for path in self.paths(hidden_states, input_ids)])[None]
+        return states, states
+
+
+def clover(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made, states = one_head(case), States()
+    target = KeptLM(made["target"], states)
+    with upstream.importable(absent=PACKAGES):
+        from clover.model import clover2, utils  # type: ignore[import-not-found]
+
+        class Net(CloverNet):
+            beam_genrate, filter_arrays = clover2.Clover2Model.beam_genrate, clover2.Clover2Model.filter_arrays
+            repeat_hidden, repeat_hidden_dim2 = clover2.Clover2Model.repeat_hidden, clover2.Clover2Model.repeat_hidden_dim2
+
+        net = Net({"head": made["head"]}, states, config_clover=SimpleNamespace(num_heads=case["depth"]))
+        net.clover_embed_tokens = net.embed_tokens
+        trees, ranks, text = list[Any](), list[Any](), tuple(case["prompt"])
+        buffers_of = clover2.generate_beam_tree_buffers
+
+        def noted(choices: Any, **more: Any) -> Any:
+            ranks.append(sorted(tuple(c) for c in choices))
+            return buffers_of(choices, **more)
+
+        clover2.generate_beam_tree_buffers = noted
+        for _ in range(case["limit"]):
+            row = target.row(text)
+            hidden = states.of([("target", text)])[None]
+            text = (*text, row.index(max(row)))
+            found, buffers = net.beam_genrate(
+                hidden, torch.tensor([text]), states.scores, None, token_count=case["budget"], top_p_threldhold=case["mass"]
+            )
+            _, _, tokens = utils.generate_candidates(
+                found, buffers["tree_indices"], buffers["retrieve_indices"], torch.tensor([[text[-1]]]), None
+            )
+            mask = buffers["tree_attn_mask"][0, 0].bool().tolist()
+            trees.append(
+                sorted({tuple(t for t, m in zip(tokens[0].tolist()[1:], row[1:], strict=True) if m) for row in mask} - {()})
+            )
+    return {"tokens": text, "ranks": ranks, "drafted": trees}
+
+
 RECORDINGS = [
+    Recording(
+        "clover",
+        "XiaoBin1992/clover",
+        "9d37214aab830c9aa066eae82526d56506f48c71",
+        "clover/model/clover2.py, Clover2Model.beam_genrate; clover/model/utils.py, generate_candidates",
+        clover,
+        tabled(
+            "{seed} {depth} {mass} {budget}",
+            "seed size prompt depth mass budget limit",
+            (
+                (1, 12, (1, 2, 3), 4, 0.95, 9, 6),
+                (2, 30, (4,), 4, 0.95, 20, 4),
+                (3, 12, (1, 2), 3, 0.5, 6, 8),
+                (4, 12, (3, 2, 1, 0, 5), 3, 0.2, 6, 6),
+                (5, 12, (1, 2), 2, 0.4, 12, 6),
+            ),
+        ),
+        "greedy",
+        "depth: num_heads, mass: top_p_threldhold, budget: token_count; the trees of texts, since no published loop uses them",
+    ),
     Recording(
         "gumiho",
         "AMD-AIG-AIMA/Gumiho",

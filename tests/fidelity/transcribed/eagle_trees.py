@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from fidelity.entry import recorded
 from fidelity.transcribed.compared import Columns, Compared, Text, best, ended, replayed, unhurried, verified
+from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
 from decgraph.runtime.models.table import TableFeatures, TableModel
@@ -108,31 +109,6 @@ def ours(program: str, models: Callable[[Mapping[str, Any]], dict[str, Any]], *n
 def one_head(case: Mapping[str, Any]) -> dict[str, Any]:
     model = target(case)
     return {"target": model, "head": Near(model, case["seed"] + 20)}
-
-
-def clover(case: Mapping[str, Any]) -> Columns:
-    """Whole levels, until one is larger than what is left; the token that would pass the mass is not kept."""
-    m = one_head(case)
-
-    def tree(text: list[int]) -> list[Text]:
-        level: list[Ranked] = [(0.0, ())]
-        made: list[Text] = []
-        for _ in range(case["depth"]):
-            new: list[Ranked] = []
-            for score, path in level:
-                p = row(m["head"], text, path)
-                tokens = best(p, case["budget"])
-                share = p[tokens] / p[tokens].sum()
-                many = max(1, int((np.cumsum(share) <= case["mass"]).sum()))
-                new += [(score + log(share[i]), (*path, tokens[i])) for i in range(many)]
-            left = case["budget"] - len(made)
-            level = highest(new, left)
-            made += [path for _, path in level]
-            if len(new) >= left:
-                break
-        return made
-
-    return rounds(case, m["target"], tree)
 
 
 def chimera(case: Mapping[str, Any]) -> Columns:
@@ -242,7 +218,40 @@ def cases(*settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+ROWS = "theirs reads the token of a last level, of which some parents have no child, off other rows (clover/model/utils.py:508)"
+    "theirs reads the token of a last level whose parents are not all kept off another node's row (clover/model/utils.py:508)"
+)
+LONE = "theirs drops a lone token above the mass in the last level (clover/model/clover2.py:1374)"
+
+
+def clover(case: Mapping[str, Any], backend: str) -> Columns:
+    """The first tree of each text, by the ranks of its tokens, and the tokens."""
+    text, trees, ranks = tuple(case["prompt"]), [], []
+    head = eagle_forks.one_head(case)["head"]
+    for _ in range(case["limit"]):
+        params = {name: case[name] for name in ("depth", "mass", "budget")}
+        done = run("clover", text, eagle_forks.one_head(case), backend, max_tokens=16, **params)
+        known, text = text, done.tokens[: len(text) + 1]
+        drafted = sorted(done.calls[1].drafted)
+        rows = {path: sorted(head.row(known, (text[-1], *path)), reverse=True) for path in {p[:-1] for p in drafted}}
+        said = {path: head.row(known, (text[-1], *path)) for path in rows}
+        places = [tuple(rows[p[:i]].index(said[p[:i]][t]) for i, t in enumerate(p)) for p in drafted]
+        trees.append(drafted)
+        ranks.append(sorted(places))
+    return {"tokens": text, "ranks": ranks, "drafted": trees}
+
+
 ENTRIES = [
+    recorded(
+        "clover",
+        clover,
+        differs={
+            ("1 4 0.95 9", "drafted"): ROWS,
+            ("2 4 0.95 20", "drafted"): ROWS,
+            ("4 3 0.2 6", "ranks"): LONE,
+            ("4 3 0.2 6", "drafted"): LONE,
+        },
+    ),
     recorded(
         "gumiho",
         unhurried("gumiho", "early", "late", "k", "offers", "width", "budget", models=eagle_forks.gumiho_models, last=2),
@@ -254,19 +263,6 @@ ENTRIES = [
     ),
 ]
 COMPARED = [
-    Compared(
-        "clover",
-        "XiaoBin1992/clover 9d37214a, clover/model/clover2.py, Clover2Model.beam_genrate",
-        clover,
-        ours("clover", one_head, "depth", "mass", "budget"),
-        cases(
-            {"depth": 4, "mass": 0.95, "budget": 9},
-            {"depth": 4, "mass": 0.95, "budget": 20, "size": 30, "limit": 6},
-            {"depth": 3, "mass": 0.5, "budget": 6},
-            {"depth": 3, "mass": 0.2, "budget": 6},
-        ),
-        "depth is num_heads; in the last level at least one child stays, as in the others",
-    ),
     Compared(
         "chimera",
         "kafkayu/Chimera a4cd9f4d, chimera/model/Chimera_model.py, ChimeraModel.generate, greedy_search",
