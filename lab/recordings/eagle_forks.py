@@ -119,6 +119,7 @@ class CloverNet(HeadNet):
     """Clover-2's layers: one that reads the features, and heads that go on from a state with the token drafted behind it."""
 
     clover_head_mlp_rnn = SimpleNamespace(q=SimpleNamespace(weight=torch.zeros(1)))
+    clover_embed_tokens = SimpleNamespace(weight=torch.zeros(1))
     diff_device = False
 
     def forward_layer(self, hidden_states: torch.Tensor, past_key_values: Any = None, use_cache: bool = True) -> Any:
@@ -142,7 +143,6 @@ def clover(upstream: Upstream, case: Case) -> dict[str, Any]:
             repeat_hidden, repeat_hidden_dim2 = clover2.Clover2Model.repeat_hidden, clover2.Clover2Model.repeat_hidden_dim2
 
         net = Net({"head": made["head"]}, states, config_clover=SimpleNamespace(num_heads=case["depth"]))
-        net.clover_embed_tokens = net.embed_tokens
         trees, ranks, text = list[Any](), list[Any](), tuple(case["prompt"])
         buffers_of = clover2.generate_beam_tree_buffers
 

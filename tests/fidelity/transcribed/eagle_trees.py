@@ -219,8 +219,6 @@ def cases(*settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 ROWS = "theirs reads the token of a last level, of which some parents have no child, off other rows (clover/model/utils.py:508)"
-    "theirs reads the token of a last level whose parents are not all kept off another node's row (clover/model/utils.py:508)"
-)
 LONE = "theirs drops a lone token above the mass in the last level (clover/model/clover2.py:1374)"
 
 
