@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -168,7 +169,75 @@ def clover(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text, "ranks": ranks, "drafted": trees}
 
 
+class Rows(dict[str, Any]):
+    """Outputs by name, and the states by their number."""
+
+    def __getitem__(self, name: Any) -> Any:
+        return self["last_hidden_state"] if name == 0 else super().__getitem__(name)
+
+
+def chimera(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made, states, calls = one_head(case), States(), list[Any]()
+    KeptLM(made["target"], states)
+    states.readers["head"] = made["head"].row
+
+    def layers(input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any) -> Any:
+        """A sequence a path, whose keys are its tokens."""
+        new = input_ids[:, None, :, None].float()
+        keys = new if past_key_values is None else torch.cat([past_key_values[0][0], new], dim=2)
+        assert attention_mask.shape == (len(keys), keys.shape[2])
+        texts = [tuple(int(t) for t in row) for row in keys[:, 0, :, 0].tolist()]
+        before = keys.shape[2] - input_ids.shape[1]
+        calls.append((texts, before + 1))
+        rows = [states.of([("target", t[: before + i + 1]) for i in range(input_ids.shape[1])]) for t in texts]
+        return Rows(last_hidden_state=torch.stack(rows), past_key_values=[(keys, keys)])
+
+    def fast(input_ids: torch.Tensor, attention_mask: torch.Tensor, last_hs: torch.Tensor) -> Any:
+        """What the head says at the last token of each row: of its tokens, and of how many there are features of the target."""
+        many = [key[0] == "target" for key in states.read(last_hs[0])].count(True)
+        rows = [tuple(row) for row in input_ids.tolist()]
+        found = states.of([("head", row[:many], row[many:]) for row in rows])
+        return states.scores(found), found
+
+    given = {"nn": torch.nn, **upstream.module("chimera/chimera/model/utils.py").__dict__}
+    of = upstream.names("chimera/chimera/model/Chimera_model.py", "ChimeraModel", **given)["ChimeraModel"]
+    prompt = SimpleNamespace(input_ids=[case["prompt"]], attention_mask=[[1] * len(case["prompt"])])
+
+    class Model:
+        base_model = SimpleNamespace(model=layers, lm_head=states.scores)
+        generate, headgenerate, naive_predict = of.generate, of.headgenerate, of.naive_predict
+        fastlayer_forward = staticmethod(fast)
+        get_tokenizer = staticmethod(lambda: lambda _: prompt)
+
+    output, _ = Model().generate(
+        "", max_length=case["calls"], choices=case["k"], max_predictlen=case["depth"], greedy_search=True
+    )
+    drafted = [sorted({t[n : n + i] for t in texts for i in range(1, len(t) - n + 1)}) for texts, n in calls[1:]]
+    ends = [*(n for _, n in calls[1:]), output.shape[1]]
+    return {"tokens": output[0], "drafted": [[], *drafted], "accepted": [0, *(b - a - 1 for a, b in pairwise(ends))]}
+
+
 RECORDINGS = [
+    Recording(
+        "chimera",
+        "kafkayu/Chimera",
+        "a4cd9f4d9422791b9fba64a1689c40fd2d3c6ed2",
+        "chimera/chimera/model/Chimera_model.py, ChimeraModel.generate, greedy_search",
+        chimera,
+        tabled(
+            "{seed} {depth} {k}",
+            "seed size prompt depth k calls",
+            (
+                (1, 10, (1, 2, 3, 1, 5), 4, 3, 2),
+                (2, 10, (4, 0, 4), 3, 2, 6),
+                (3, 10, (1, 2), 2, 3, 6),
+                (4, 6, (3, 2, 1, 0, 5), 1, 4, 6),
+            ),
+        ),
+        "greedy",
+        "topk 1, so that a guess is accepted where it is the target's own token; a head is told how many tokens it has the "
+        "target's features of: those of accepted tokens are the first candidate's there (line 703), not the accepted one's",
+    ),
     Recording(
         "clover",
         "XiaoBin1992/clover",

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import log
 from typing import Any
 
 import numpy as np
 from fidelity.entry import recorded
-from fidelity.transcribed.compared import Columns, Compared, Text, best, ended, replayed, unhurried, verified
+from fidelity.transcribed.compared import Columns, Compared, Text, best, by_call, ended, replayed, unhurried, verified
 from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
@@ -111,21 +112,6 @@ def one_head(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": model, "head": Near(model, case["seed"] + 20)}
 
 
-def chimera(case: Mapping[str, Any]) -> Columns:
-    """A full tree: every path is read again with its own tokens."""
-    m = one_head(case)
-
-    def tree(text: list[int]) -> list[Text]:
-        level: list[Ranked] = [(0.0, ())]
-        made: list[Text] = []
-        for _ in range(case["depth"]):
-            level = children(m["head"], text, level, case["k"])
-            made += [path for _, path in level]
-        return made
-
-    return rounds(case, m["target"], tree)
-
-
 def glide_cape(case: Mapping[str, Any]) -> Columns:
     """A chain; beside each of its tokens stand more of the likeliest where the drafter is less sure, by tenths."""
     m = one_head(case)
@@ -218,6 +204,15 @@ def cases(*settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+def chimera(case: Mapping[str, Any], backend: str) -> Columns:
+    """The first calls, with the prompt's."""
+    params = {name: case[name] for name in ("depth", "k")}
+    done = run("chimera", case["prompt"], eagle_forks.one_head(case), backend, max_tokens=64, **params)
+    done.calls = done.calls[: case["calls"] + 1]
+    end = len(case["prompt"]) + sum(c.accepted + 1 for c in done.calls)
+    return by_call(replace(done, tokens=done.tokens[:end]))
+
+
 ROWS = "theirs reads the token of a last level, of which some parents have no child, off other rows (clover/model/utils.py:508)"
 LONE = "theirs drops a lone token above the mass in the last level (clover/model/clover2.py:1374)"
 
@@ -240,6 +235,7 @@ def clover(case: Mapping[str, Any], backend: str) -> Columns:
 
 
 ENTRIES = [
+    recorded("chimera", chimera),
     recorded(
         "clover",
         clover,
@@ -261,14 +257,6 @@ ENTRIES = [
     ),
 ]
 COMPARED = [
-    Compared(
-        "chimera",
-        "kafkayu/Chimera a4cd9f4d, chimera/model/Chimera_model.py, ChimeraModel.generate, greedy_search",
-        chimera,
-        ours("chimera", one_head, "depth", "k"),
-        cases({"depth": 4, "k": 3, "limit": 6}, {"depth": 3, "k": 2}, {"depth": 2, "k": 3}),
-        "topk = 1, so a guess is accepted where it is the target's own token",
-    ),
     Compared(
         "glide_cape",
         "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24 edf4c9a8, glide/glideModel.py, medusa_forward and medusa_generate_stream",
