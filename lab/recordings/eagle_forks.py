@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import typing
+from contextlib import nullcontext
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 
 from lab.recordings import Case, Recording, tabled
+from lab.recordings.medusa_heads import Noted
 from lab.recordings.states import HeadNet, KeptLM, States, TableHead, told
 from lab.recordings.tables import untied
 from lab.recordings.upstream import Upstream
@@ -217,7 +221,88 @@ def chimera(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": output[0], "drafted": [[], *drafted], "accepted": [0, *(b - a - 1 for a, b in pairwise(ends))]}
 
 
+def glide_cape(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made, states = one_head(case), States()
+    large, end = KeptLM(made["target"], states, "medusa_mask"), next(iter(case["eos"]), -1)
+    states.readers["head"] = made["head"].row
+    speculation = upstream.names(
+        "glide/utils/speculation_utils.py", "pad_path", "indicate_step", "get_all_prefix", "reset_medusa_mode",
+        "generate_medusa_buffers_joint_llama", "generate_candidates_joint_llama", "tree_decoding_joint_llama",
+        "evaluate_posterior_joint_llama", "update_inference_inputs_joint_llama", torch=torch,
+    )  # fmt: skip
+    cache = upstream.module("glide/utils/kv_cache.py")
+    typed = {
+        **{n: getattr(typing, n) for n in typing.__all__},
+        "torch": torch,
+        "LogitsProcessorList": LogitsProcessorList,
+        "nn": torch.nn,
+    }
+    typed |= {"StoppingCriteriaList": StoppingCriteriaList, "MaxLengthCriteria": MaxLengthCriteria}
+    greedy = upstream.names(
+        "glide/utils/generation_utils.py", "greedy_search", GreedySearchDecoderOnlyOutput=lambda **out: out, **typed
+    )["greedy_search"]
+    as_it_is = lambda *_, **__: lambda function: function
+    tokenizer = Noted(end)
+    of = upstream.names(
+        "glide/glideModel.py", "smallLlamaForCausalLM", **{**speculation, **typed}, LlamaPreTrainedModel=torch.nn.Module,
+        add_start_docstrings_to_model_forward=as_it_is, replace_return_docstrings=as_it_is, LLAMA_INPUTS_DOCSTRING="",
+        CausalLMOutputWithPast=object, _CONFIG_FOR_DOC="", greedy_search=greedy,
+        initialize_past_key_values=cache.initialize_past_key_values,
+        AutoTokenizer=SimpleNamespace(from_pretrained=lambda _: tokenizer),
+        contexttimer=SimpleNamespace(Timer=lambda: nullcontext(SimpleNamespace(elapsed=0))),
+    )["smallLlamaForCausalLM"]  # fmt: skip
+
+    class Small:
+        device, dtype = torch.device("cpu"), torch.float32
+        config = SimpleNamespace(**vars(large.config), is_encoder_decoder=False)
+        generation_config = SimpleNamespace(
+            pad_token_id=None, eos_token_id=None, output_attentions=False, output_hidden_states=False
+        )
+        medusa_forward, medusa_generate_stream = of.medusa_forward, of.medusa_generate_stream
+        prepare_inputs_for_generation = of.prepare_inputs_for_generation
+
+        def _update_model_kwargs_for_generation(self, outputs: Any, kwargs: Any, **_: Any) -> Any:
+            """As in transformers."""
+            return kwargs | {"past_key_values": outputs.past_key_values}
+
+        def __call__(self, input_ids: torch.Tensor, past_key_values: Any, large_key_values: Any, **_: Any) -> Any:
+            """What it says behind the last token, with the target's keys of some of its own tokens."""
+            new = torch.stack([input_ids[0].float(), torch.zeros(input_ids.shape[1])], -1)[None, None]
+            text = tuple(int(t) for t in past_key_values[0][0].cat(new, dim=2)[0, 0, :, 0])
+            many = large_key_values[0][0].shape[2]
+            keys = large_key_values[0][0].data[0, 0, :many, 0].tolist()
+            assert text[:many] == tuple(int(t) for t in keys)
+            logits = states.scores(states.of([("head", text[:many], text[many:])])[None])
+            return SimpleNamespace(logits=logits, past_key_values=past_key_values)
+
+    bins = [8, 8, 8, 6, 6, 6, 4, 4, 2, 2, 2, 2]
+    for _ in Small().medusa_generate_stream(torch.tensor([case["prompt"]]), large, prob_to_top=bins):
+        if len(tokenizer.last) >= case["limit"]:
+            break
+    return told(large.calls, case, [*case["prompt"], *tokenizer.last])
+
+
 RECORDINGS = [
+    Recording(
+        "glide_cape",
+        "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24",
+        "edf4c9a85d7d20a0c7d382f876ab501b8ee7d9ee",
+        "glide/glideModel.py, smallLlamaForCausalLM.medusa_generate_stream; glide/utils/generation_utils.py, greedy_search",
+        glide_cape,
+        tabled(
+            "{seed} of {size}",
+            "seed size prompt gamma limit eos",
+            (
+                (1, 10, (1, 2, 3), 4, 16, ()),
+                (6, 8, (4,), 4, 20, ()),
+                (3, 12, (1, 2), 4, 16, (3,)),
+                (5, 20, (3, 2, 1, 0, 5), 4, 12, ()),
+            ),
+        ),
+        "greedy",
+        "the bins of inference/cape/cape.sh; gamma is the length that their code has as a number; their candidates are padded "
+        "with token 0, which no text here has where a candidate ends: it would be accepted",
+    ),
     Recording(
         "chimera",
         "kafkayu/Chimera",

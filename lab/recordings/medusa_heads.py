@@ -28,14 +28,14 @@ def plain(case: Case) -> dict[str, Any]:
 
 
 class Noted:
-    """A tokenizer that notes what it is asked to decode."""
+    """A tokenizer that notes the longest text it is asked to decode."""
 
     def __init__(self, eos: int) -> None:
         self.eos_token_id, self.pad_token_id, self.model_max_length, self.last = eos, -1, 4096, list[int]()
 
     def decode(self, tokens: Any, **_: Any) -> str:
         """No text."""
-        self.last = [int(t) for t in tokens]
+        self.last = max(self.last, [int(t) for t in tokens], key=len)
         return ""
 
 

@@ -148,7 +148,8 @@ class KeptLM:
 
     def __call__(self, *args: Any, **more: Any) -> Any:
         """The layers and the head."""
-        return SimpleNamespace(logits=self.lm_head(self.model(*args, **more)[0]))
+        (states,) = self.model(*args, **more)
+        return SimpleNamespace(logits=self.lm_head(states), past_key_values=more.get("past_key_values"))
 
     def row(self, text: Text) -> Sequence[Fraction]:
         """The table's row after a text."""

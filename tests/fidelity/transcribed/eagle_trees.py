@@ -112,24 +112,6 @@ def one_head(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": model, "head": Near(model, case["seed"] + 20)}
 
 
-def glide_cape(case: Mapping[str, Any]) -> Columns:
-    """A chain; beside each of its tokens stand more of the likeliest where the drafter is less sure, by tenths."""
-    m = one_head(case)
-    bins = (8, 8, 8, 6, 6, 6, 4, 4, 2, 2, 2)
-
-    def tree(text: list[int]) -> list[Text]:
-        chain: Text = ()
-        made: list[Text] = []
-        for _ in range(case["gamma"]):
-            p = row(m["head"], text, chain)
-            tokens = best(p, bins[int(10 * max(p))])
-            made += [(*chain, t) for t in tokens]
-            chain = (*chain, tokens[0])
-        return made
-
-    return rounds(case, m["target"], tree)
-
-
 def falcon(case: Mapping[str, Any]) -> Columns:
     """Levels in pairs: a call gives both below each node that ends a pair, the second one without knowing the first."""
     m = one_head(case)
@@ -236,6 +218,7 @@ def clover(case: Mapping[str, Any], backend: str) -> Columns:
 
 ENTRIES = [
     recorded("chimera", chimera),
+    recorded("glide_cape", unhurried("glide_cape", "gamma", models=eagle_forks.one_head, last=1)),
     recorded(
         "clover",
         clover,
@@ -257,14 +240,6 @@ ENTRIES = [
     ),
 ]
 COMPARED = [
-    Compared(
-        "glide_cape",
-        "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24 edf4c9a8, glide/glideModel.py, medusa_forward and medusa_generate_stream",
-        glide_cape,
-        ours("glide_cape", one_head, "gamma"),
-        cases({"gamma": 4}, {"gamma": 3, "size": 5}),
-        "the bins of inference/cape/cape.sh, greedy; gamma is the length that the code has as a number, 4",
-    ),
     Compared(
         "mixture_of_attentions",
         "huawei-noah/HEBO 433c5812, moa_spec/models/inference/single_device/moa_spec.py, _sample",
