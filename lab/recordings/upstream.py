@@ -75,11 +75,13 @@ class Upstream:
             spec.loader.exec_module(module)
         return module
 
-    def names(self, path: str, *wanted: str, **given: Any) -> Mapping[str, Any]:
+    def names(self, path: str, *wanted: str, of: str = "", **given: Any) -> Mapping[str, Any]:
         """Functions, classes and constants of a file that cannot be imported whole, compiled as they stand there, and what they
-        see: `given` and one another. Raises KeyError if the file has no such name."""
-        tree = ast.parse(self.text(path))
-        kept = [node for node in tree.body if {*_named(node)} & {*wanted}]
+        see: `given` and one another. of: a class, then these are its methods. Raises KeyError if the file has no such name."""
+        body = ast.parse(self.text(path)).body
+        if of:
+            (body,) = [node.body for node in body if isinstance(node, ast.ClassDef) and node.name == of]
+        kept = [node for node in body if {*_named(node)} & {*wanted}]
         if missing := {*wanted} - {n for node in kept for n in _named(node)}:
             raise KeyError(f"{path} has no {', '.join(sorted(missing))}")
         scope: dict[str, Any] = {"__name__": Path(path).stem, **given}
