@@ -202,16 +202,16 @@ def draws_of(stream: Stream) -> Iterator[None]:
     """The authors' draws read a stream: torch.multinomial (a row after the other), torch.rand and rand_like, numpy's choice and
     random.random."""
 
-    def multinomial(p: torch.Tensor, n: int, replacement: bool = False, **_: Any) -> torch.Tensor:
+    def multinomial(p: torch.Tensor, num_samples: int, replacement: bool = False, **_: Any) -> torch.Tensor:
         rows = p.detach().double().reshape(-1, p.shape[-1]).numpy()
         out = []
         for row in rows:
             left, drawn = row.copy(), []
-            for _i in range(n):
+            for _i in range(num_samples):
                 drawn.append(stream.draw(left / left.sum()))
                 left[drawn[-1]] = left[drawn[-1]] if replacement else 0
             out.append(drawn)
-        return torch.tensor(out).reshape(*p.shape[:-1], n)
+        return torch.tensor(out).reshape(*p.shape[:-1], num_samples)
 
     def uniform(*size: Any, **how: Any) -> torch.Tensor:
         shape = size[0] if size and not isinstance(size[0], int) else size
