@@ -7,6 +7,7 @@ gives wrong rows.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from unittest import mock
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig, GenerationMixin, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from decgraph.runtime.models.interface import Scores
@@ -28,12 +29,19 @@ from decgraph.runtime.text import detokenizer_of
 
 
 def untied(
-    size: int, seed: int, *, window: int | None = 2, sharp: float = 1.0, name: str = "target", blend: Any = None
+    size: int,
+    seed: int,
+    *,
+    window: int | None = 2,
+    sharp: float = 1.0,
+    name: str = "target",
+    blend: Any = None,
+    kind: Any = "causal",
 ) -> TableModel:
     """A table without equal weights: they are log-normal, the more uneven the larger `sharp` is. window: how many of the last
     tokens a row depends on, None: all. blend: a seed and a share of weights of its own, so that two tables of one seed agree on
     most tokens and not on all."""
-    made = TableModel(size, seed, window=window, vocab="t", name=name)
+    made = TableModel(size, seed, window=window, vocab="t", name=name, kind=kind)
     made._table = Untied(size, seed, sharp, blend)  # type: ignore[assignment]
     return made
 
@@ -167,6 +175,39 @@ class TableLM(torch.nn.Module):
         return tuple(token for _, token in at)
 
 
+class Generating(TableLM, GenerationMixin):
+    """A TableLM with transformers' `generate`, and with what the authors' loops call of it. As in transformers 4, the inputs of
+    a step are the tokens that the cache lacks."""
+
+    main_input_name, base_model_prefix, _is_stateful = "input_ids", "", False
+
+    def __init__(self, table: TableModel, eos: int | None = None) -> None:
+        super().__init__(table, eos)
+        size = table.vocab.size
+        self.config: Any = PretrainedConfig(vocab_size=size, eos_token_id=eos, num_hidden_layers=1, is_encoder_decoder=False)
+        self.generation_config: Any = GenerationConfig(eos_token_id=eos, pad_token_id=eos)
+
+    def can_generate(self) -> bool:
+        """It can."""
+        return True
+
+    def is_remote_code(self) -> bool:
+        """It is here."""
+        return False
+
+    def get_experts_implementation(self) -> dict[str, str]:
+        """It has no experts."""
+        return {}
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, past_key_values: Any = None, attention_mask: Any = None, **more: Any
+    ) -> dict[str, Any]:
+        """What `forward` is given: the tokens behind those of the cache."""
+        length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        given = {"past_key_values": past_key_values, "attention_mask": attention_mask}
+        return {"input_ids": input_ids[:, length:], **given, "use_cache": more.get("use_cache")}
+
+
 class Stream:
     """Uniforms in (0, 1) from a seed, one after the other: the noise of both sides of a sampled case."""
 
@@ -294,17 +335,17 @@ def chains(
     beyond: bool = False,
 ) -> dict[str, Any]:
     """The columns of a loop around chains of drafts, up to the call in which the limit or an end token is reached: the tokens,
-    and by call of the target the chain that it read and how many tokens of this were accepted. calls: the target's, of one
+    and by call of the target the chain that it read and how many tokens of this became text. calls: the target's, of one
     sequence each; a call's rows begin at the text's last token, or before in a first call that reads the prompt. beyond:
     drafts behind an end token count; decgraph drafts none there if it knows in time."""
-    starts = [max(len(prompt), len(rows[0][0])) for rows in calls]
     end = min(_ended(text, len(prompt), eos), len(prompt) + limit)
     drafted, accepted = [], []
-    for rows, start, after in zip(calls, starts, [*starts[1:], len(text)], strict=True):
+    for rows in calls:
+        start, whole = max(len(prompt), len(rows[0][0])), rows[0][-1]
         if start < end:
-            whole = rows[0][-1]
-            drafted.append(whole[start : None if beyond else _ended(whole, start, eos)])
-            accepted.append(min(after - start - 1, len(drafted[-1])))
+            chain = whole[start : None if beyond else _ended(whole, start, eos)]
+            drafted.append(chain)
+            accepted.append(len(os.path.commonprefix([list(chain), list(text[start:end])])))
     return {"tokens": list(text[:end]), "chains": drafted, "accepted": accepted}
 
 
