@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from lab.recordings import Case, Recording, tabled
-from lab.recordings.tables import Letters, TableLM, untied
+from lab.recordings.tables import Generates, Letters, untied
 from lab.recordings.upstream import Upstream
 
 NAMES = ("red fox", "red owl", "old fox", "elk", "gnu", "yak", "old elk", " ", "\n")
@@ -54,7 +54,7 @@ def iterative_elimination(upstream: Upstream, case: Case) -> dict[str, Any]:
     def generate(prompts: list[str], _: Any) -> list[Any]:
         left = ast.literal_eval(re.findall(r"candidate movies that I might watch next:\n(.*?)\n\n", prompts[0])[0])
         question = [*case["prompt"], *asked([NAMES.index(x) for x in left])]
-        text = TableLM(table, case["eos"][0]).generate(torch.tensor([question]), max_new_tokens=case["reach"])[0].tolist()
+        text = Generates(table, case["eos"][0]).generate(torch.tensor([question]), max_new_tokens=case["reach"])[0].tolist()
         calls.extend(text[:n] for n in range(len(question), len(text)))
         said = letters.decode(text[len(question) :])
         named.append([said, [NAMES.index(x) for x in left]])
