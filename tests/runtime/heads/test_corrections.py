@@ -152,6 +152,27 @@ def test_published_names_of_the_selector(target: Any, tmp_path: Path) -> None:
     assert runs[0].tokens == runs[1].tokens and runs[0].stats.drafted == runs[1].stats.drafted
 
 
+@pytest.mark.parametrize("name", ["domino", "dspark", "dspark_gated", "dspark_rnn"])
+def test_as_specforge_writes_it(name: str, target: Any, tmp_path: Path) -> None:
+    """The settings in `dflash_config`, and of early folders the names of the correction in a container."""
+    shutil.copytree(FOLDERS / name, tmp_path / "head")
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    for key in ("target_layer_ids", "mask_token_id", "markov_rank", "markov_head_type"):
+        if key in config:
+            config.setdefault("dflash_config", {})[key] = config.pop(key)
+    (tmp_path / "head" / "config.json").write_text(json.dumps(config))
+    file, prefixes = tmp_path / "head" / "model.safetensors", ("markov_head.", "prefix_gru.", "embed_proj.", "confidence_head.")
+    named = {f"logit_head.{k}" if k.startswith(prefixes) else k: t for k, t in load_file(file).items()}
+    save_file(named, file, {"format": "pt"})
+    heads = [hf.load_features(at, target) for at in (FOLDERS / name, tmp_path / "head")]
+    parts = [*heads, *(hf.load_correction(at, h) for at, h in zip((FOLDERS / name, tmp_path / "head"), heads, strict=True))]
+    rows = [part.eval([(5, 9, 20, 7, 8)], target.memory((5, 9, 20)))[0].logits for part in parts]
+    np.testing.assert_array_equal(rows[0], rows[1])
+    np.testing.assert_array_equal(rows[2], rows[3])
+    if name == "dspark":
+        assert load_markov(tmp_path / "head", None, "cpu").vocab.size == 32
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
