@@ -77,9 +77,20 @@ class Upstream:
 
     def names(self, path: str, *wanted: str, **given: Any) -> Mapping[str, Any]:
         """Functions, classes and constants of a file that cannot be imported whole, compiled as they stand there, and what they
-        see: `given` and one another. Raises KeyError if the file has no such name."""
+        see: `given` and one another. "Class.method" is a method alone, by the method's name. Raises KeyError if the file has no
+        such name."""
         tree = ast.parse(self.text(path))
-        kept = [node for node in tree.body if {*_named(node)} & {*wanted}]
+        parts = [name.partition(".") for name in wanted]
+        inside = [
+            n
+            for c in tree.body
+            for a, dot, b in parts
+            if dot and a in _named(c)
+            for n in getattr(c, "body", ())
+            if b in _named(n)
+        ]
+        wanted = tuple(b if dot else a for a, dot, b in parts)
+        kept = [node for node in tree.body if {*_named(node)} & {a for a, dot, _ in parts if not dot}] + inside
         if missing := {*wanted} - {n for node in kept for n in _named(node)}:
             raise KeyError(f"{path} has no {', '.join(sorted(missing))}")
         scope: dict[str, Any] = {"__name__": Path(path).stem, **given}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from fidelity.entry import recorded
-from fidelity.transcribed.compared import Columns, Compared, Text, after, by_call, replayed, until, verified
+from fidelity.transcribed.compared import Columns, Compared, Text, after, by_call, replayed, unhurried, verified
 from fidelity.transcribed.masks import Entries
 from fidelity.watched import run
 
@@ -35,17 +35,7 @@ def marginals(head: Any, text: list[int], block: int) -> list[np.ndarray]:
 ours = partial(replayed, models=models, columns=by_call)
 
 
-def trees(program: str, *names: str, last: int) -> Any:
-    """Ours on what lab/recordings/marginal_trees.py runs, which drafts as deep near the limit as elsewhere. last: how many
-    tokens behind the limit their loop ends."""
-
-    def columns(case: Mapping[str, Any], backend: str) -> Columns:
-        settings = {name: case[name] for name in (*names, "eos", "temperature")}
-        settings["settings"] = {"seed": case["seed"]}
-        done = run(program, case["prompt"], marginal_trees.models(case), backend, max_tokens=case["limit"] + 32, **settings)
-        return until(done, len(case["prompt"]) + case["limit"], last)
-
-    return columns
+trees = partial(unhurried, models=marginal_trees.models)
 
 
 def confident(place: int, token: int) -> float:

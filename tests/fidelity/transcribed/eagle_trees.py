@@ -11,10 +11,12 @@ from math import log
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, best, replayed, verified
+from fidelity.entry import recorded
+from fidelity.transcribed.compared import Columns, Compared, Text, best, ended, replayed, unhurried, verified
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
 from decgraph.runtime.models.table import TableFeatures, TableModel
+from lab.recordings import eagle_forks
 
 SIZE = 10
 Ranked = tuple[float, Text]
@@ -101,55 +103,6 @@ def columns(done: Any, case: Mapping[str, Any]) -> Columns:
 def ours(program: str, models: Callable[[Mapping[str, Any]], dict[str, Any]], *names: str) -> Any:
     """A program with its parameters, as columns."""
     return replayed(program, *names, models=models, columns=columns, beyond=16)
-
-
-def gumiho_models(case: Mapping[str, Any]) -> dict[str, Any]:
-    model = target(case)
-    parallel = Near(model, case["seed"] + 50)
-    parallel.below = case["early"]
-    return {"target": model, "serial": Near(model, case["seed"] + 20), "parallel": parallel}
-
-
-def gumiho(case: Mapping[str, Any]) -> Columns:
-    """Of a level only the paths that go on are kept, and these are ranked for the tree; the late levels offer more tokens."""
-    m = gumiho_models(case)
-
-    def tree(text: list[int]) -> list[Text]:
-        level: list[Ranked] = [(0.0, ())]
-        stayed: list[Ranked] = []
-        for _ in range(case["early"]):
-            level = highest(children(m["serial"], text, level, case["k"]), case["k"])
-            stayed += level
-        for _ in range(case["late"]):
-            level = highest(children(m["parallel"], text, level, case["offers"]), case["width"])
-            stayed += level
-        return [path for _, path in highest(stayed, case["budget"])]
-
-    return rounds(case, m["target"], tree)
-
-
-def jakiro_models(case: Mapping[str, Any]) -> dict[str, Any]:
-    model = target(case)
-    return {"target": model, "head": Near(model, case["seed"] + 20), "ahead": Near(model, case["seed"] + 50)}
-
-
-def jakiro(case: Mapping[str, Any]) -> Columns:
-    """All children rank for the tree. The last level is what the second mixture said where the level before was made."""
-    m = jakiro_models(case)
-
-    def tree(text: list[int]) -> list[Text]:
-        level: list[Ranked] = [(0.0, ())]
-        grown: list[Ranked] = []
-        for _ in range(case["depth"]):
-            new = children(m["head"], text, level, case["k"])
-            level = highest(new, case["k"])
-            grown += new
-        for score, path in level:
-            p = row(m["ahead"], text, path[:-1])
-            grown += [(score + log(p[t]), (*path, t)) for t in best(p, case["k"])]
-        return [path for _, path in highest(grown, case["budget"])]
-
-    return rounds(case, m["target"], tree)
 
 
 def one_head(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,33 +242,18 @@ def cases(*settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-COMPARED = [
-    Compared(
+ENTRIES = [
+    recorded(
         "gumiho",
-        "AMD-AIG-AIMA/Gumiho 9a1bc87c, gumiho/model/cnets.py, topK_genrate",
-        gumiho,
-        ours("gumiho", gumiho_models, "early", "late", "k", "offers", "width", "budget"),
-        cases(
-            {"early": 2, "late": 3, "k": 3, "offers": 5, "width": 4, "budget": 9},
-            {"early": 1, "late": 2, "k": 4, "offers": 2, "width": 6, "budget": 8},
-            {"early": 2, "late": 2, "k": 3, "offers": 2, "width": 2, "budget": 14},
-            {"early": 2, "late": 5, "k": 14, "offers": 35, "width": 35, "budget": 63, "limit": 4, "size": 16},
-        ),
-        "early = depth - mlp_num + 1, late = mlp_num, offers = mlptopk, width = pruning, budget = total_tokens - 1; "
-        "complete_mask = 0, since the filled branches are not lossless",
+        unhurried("gumiho", "early", "late", "k", "offers", "width", "budget", models=eagle_forks.gumiho_models, last=2),
+        differs=ended("gumiho/model/cnets.py:808", "3 2 2 3 2 2 10", "5 2 1 5 3 3 6"),
     ),
-    Compared(
+    recorded(
         "jakiro",
-        "haiduo/Jakiro f8b018d3, jakiro/model/cnets.py, topK_genrate",
-        jakiro,
-        ours("jakiro", jakiro_models, "depth", "k", "budget"),
-        cases(
-            {"depth": 3, "k": 3, "budget": 12},
-            {"depth": 1, "k": 4, "budget": 7},
-            {"depth": 5, "k": 10, "budget": 59, "limit": 4},
-        ),
-        "the last level hangs below the nodes that it was guessed for, which the published row numbers miss",
+        unhurried("jakiro", "depth", "k", "budget", models=eagle_forks.jakiro_models, last=2),
     ),
+]
+COMPARED = [
     Compared(
         "clover",
         "XiaoBin1992/clover 9d37214a, clover/model/clover2.py, Clover2Model.beam_genrate",

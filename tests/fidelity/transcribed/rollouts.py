@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.transcribed.copied import words
 from fidelity.watched import Watched, run
 
 from decgraph.runtime.models.table import TableModel
+from lab.recordings.copied import words
 
 SIZE = 4
 
