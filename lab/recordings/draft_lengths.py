@@ -59,7 +59,8 @@ def speckv(upstream: Upstream, case: Case) -> dict[str, Any]:
         upstream, "notebooks/Phase2_Compression_Profiling.ipynb", "speculative_generate", torch=torch, np=np, DEVICE="cpu"
     )
     policy = cells(upstream, "notebooks/Phase4_Final_Evaluation.ipynb", "select_gamma", np=np)
-    text, gamma, out = [*case["prompt"]], 4, {"drafted": [], "accepted": []}
+    text, gamma = [*case["prompt"]], 4
+    out: dict[str, Any] = {"drafted": [], "accepted": []}
     while len(text) < len(case["prompt"]) + case["limit"]:
         said, _, logs = decode["speculative_generate"](*both.values(), Words(), text, gamma, gamma + 1)
         step = logs[0]
@@ -77,7 +78,7 @@ RECORDINGS = [
         "speckv",
         "Amorfati123/SpecKV",
         "9207e382b101ab024f96344137965b8e2d0a8564",
-        "notebooks/Phase2_Compression_Profiling.ipynb, speculative_generate; notebooks/Phase4_Final_Evaluation.ipynb, select_gamma",
+        "notebooks/Phase2_Compression_Profiling.ipynb, speculative_generate; Phase4_Final_Evaluation.ipynb, select_gamma",
         speckv,
         tabled(
             "{seed} {level}",
@@ -86,7 +87,7 @@ RECORDINGS = [
             prompt=(1, 2),
         ),
         "greedy",
-        "no published loop decodes by the policy: its decoder runs a step at a time, with the length that its policy chooses from "
-        "the signals it logged; a formula stands for the network",
+        "no published loop decodes by the policy: its decoder runs a step at a time, with the length that its policy chooses "
+        "from the signals it logged; a formula stands for the network",
     ),
 ]
