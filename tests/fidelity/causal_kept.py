@@ -35,9 +35,14 @@ def kv_quantized(case: Mapping[str, Any], backend: str) -> dict[str, Any]:
     return text("kv_quantized", case, backend, bits=16, bits_v=case["bits_v"], residual=case["residual"])
 
 
+def overfill(case: Mapping[str, Any], backend: str) -> dict[str, Any]:
+    return text("overfill", case, backend, "deep", pruned=case["pruned"])
+
+
 ENTRIES = [
     recorded("kv_evict", kv_evict),
     recorded("kv_sparse_read", kv_sparse_read),
     recorded("sparse_prefill", sparse_prefill),
     recorded("kv_quantized", kv_quantized),
+    recorded("overfill", overfill),
 ]
