@@ -53,6 +53,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     ),
     "logits/penalties": {"renormalize_logits": "a softmax follows"},
     "logits/grammar_constrained": {"grammar": "the name of the recorded automaton"},
+    "authors/overfill": {"cut": "the layers that `pruned` leaves without their MLPs"},
     "authors/hyperschedule": {"kind": "which of the authors' functions ran", "width": "a schedule's: `steps`, `block` say it"},
     "dllm/adablock_dream_*": {"steps": QUOTA, "delimiter_ids": "upstream reads a list of its own"},
     "dllm/dream_entropy": {"alg": ("entropy",)},
