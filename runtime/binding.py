@@ -195,7 +195,7 @@ def beside(source: ModelSource | None) -> tuple[str, ...]:
 
 
 def corrected(parts: Iterable[str]) -> list[str]:
-    """The parts of a head's folder that change its scores, by name. A confidence head says when to stop, and may be left out."""
+    """The parts of a head's folder that change its scores. A confidence head says when to stop, and may be left out."""
     return [f"{part}.*" for part in parts if part != "confidence_head"]
 
 

@@ -14,13 +14,14 @@ from lab.recordings.upstream import Upstream
 
 
 class Seq2Seq:
-    """A table as the decoder of an encoder-decoder model of transformers' interface, whose encoder says nothing. fed: the
-    tokens of each call."""
+    """A table as the decoder of an encoder-decoder model of transformers' interface, whose encoder says nothing. fed, at: the
+    tokens of each call, and where they stand."""
 
     name_or_path = "table"
+    config: Any = None
 
     def __init__(self, model: TableLM) -> None:
-        self.model, self.fed = model, list[list[int]]()
+        self.model, self.fed, self.at = model, list[list[int]](), list[int]()
 
     def eval(self) -> None:
         """Nothing to set."""
@@ -30,6 +31,7 @@ class Seq2Seq:
         cache = DynamicCache()
         if past_key_values is not None:
             cache.update(past_key_values[0][0], past_key_values[0][1], 0)
+        self.at.append(cache.get_seq_length())
         out = self.model(decoder_input_ids, past_key_values=cache)
         layer = out.past_key_values.layers[0]
         return SimpleNamespace(
@@ -50,6 +52,25 @@ def jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": block, "guesses": guesses[: guesses.index(block[1:-1]) + 1]}
 
 
+def gs_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
+    absent = ("datasets", "dotenv", "git", "more_itertools", "pandas", "src.viz")
+    module: Any = upstream.module("src/ipi/decoders/hybrid_jacobi.py", ".", absent)
+    module.sliced = lambda xs, n: [xs[i : i + n] for i in range(0, len(xs), n)]
+    begin, eos, length, block = case["prompt"][0], (*case["eos"], -1)[0], 1 + case["expected"], case["block"]
+    tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=eos, model_max_length=512)
+    model = Seq2Seq(TableLM(untied(case["size"], case["seed"], window=None)))
+    model.config = SimpleNamespace(max_length=512 if case["eos"] else length + 1)
+    start = torch.tensor([[begin, *[(*case["eos"], 0)[0]] * case["expected"]]])
+    decode = module.HybridJacobiDecoder(tokenizer, model, block, None, None, device="cpu", use_logits_preprocessor=False).decode
+    text = decode(torch.zeros(1, 1, dtype=torch.long), None, None, start, start)[0][0].tolist()
+    guesses = []
+    for at, fed in zip(model.at, model.fed, strict=True):
+        known = at // block * block
+        if known + block < length:
+            guesses.append([*text[known + 1 : at], *fed[known == at :]])
+    return {"tokens": text, "guesses": guesses}
+
+
 RECORDINGS = [
     Recording(
         "jacobi",
@@ -66,5 +87,30 @@ RECORDINGS = [
         "greedy",
         "length: target_len without the token that the decoder starts from, which is the prompt here; the first guesses are "
         "padding; by call, the block that the call reads without its last token, to the first call that changes none of it",
-    )
+    ),
+    Recording(
+        "gs_jacobi",
+        "teelinsan/parallel-decoding",
+        "0605a6c3f44fadb2aee58a11082217eb2da4f3c8",
+        "src/ipi/decoders/hybrid_jacobi.py, HybridJacobiDecoder.decode",
+        gs_jacobi,
+        tabled(
+            "{seed} {block} {expected}",
+            "seed size block expected prompt eos",
+            (
+                (1, 8, 3, 24, (0,), ()),
+                (2, 4, 5, 21, (3,), ()),
+                (3, 3, 8, 30, (1,), ()),
+                (4, 8, 1, 6, (2,), ()),
+                (5, 8, 3, 511, (1,), (5,)),
+                (6, 12, 4, 9, (1,), (7,)),
+                (7, 12, 3, 5, (1,), (8,)),
+                (8, 4, 6, 20, (1,), (3,)),
+            ),
+        ),
+        "greedy",
+        "gs_jaco_blocks: block; expected: of the tokens that are decoded by blocks, how many follow the token that the decoder "
+        "starts from, which is the prompt here; padding is the end token, or 0; the guesses of all blocks but the last one, "
+        "whose last row is thrown away there and read again",
+    ),
 ]

@@ -7,9 +7,10 @@ positions that the authors' code hands it. Two channels hold the number, so that
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -21,7 +22,7 @@ from transformers import DynamicCache
 from decgraph.runtime.models.interface import Memory, Path, Scores
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.noise import exponentials, output_key, race
-from lab.recordings.tables import TableLM
+from lab.recordings.tables import TableLM, untied
 
 Text = tuple[int, ...]
 Key = tuple[Any, ...]
@@ -59,6 +60,33 @@ class TableHead(TableFeatures):
         return found
 
 
+class TableHeads(TableModel):
+    """A target with heads beside each other: half of a row is what the target says after its own likeliest tokens, and half
+    the head's own. count: how many."""
+
+    def __init__(self, size: int, seed: int, count: int) -> None:
+        super().__init__(size, seed, heads=count, vocab="t", name="target")
+        self._table = untied(size, seed, window=None)._table
+        self.rows: dict[Key, tuple[Fraction, ...]] = {}
+
+    def row(self, number: int, text: tuple[Any, ...]) -> tuple[Fraction, ...]:
+        """What a head says at the last token of a text."""
+        if (number, text) not in self.rows:
+            r = random.Random(f"{self.seed} {number} {text!r}")
+            own = [int(10**4 * 2.718281828 ** r.gauss(0, 1)) + 1 for _ in range(self.vocab.size)]
+            ahead = text
+            for _ in range(number + 1):
+                said = self.eval([ahead])[0].weights or ()
+                ahead = (*ahead, said.index(max(said)))
+            said = self.eval([ahead])[0].weights or ()
+            self.rows[number, text] = tuple((t + Fraction(w, sum(own))) / 2 for t, w in zip(said, own, strict=True))
+        return self.rows[number, text]
+
+    def heads(self, path: Path) -> list[Scores]:
+        """See `Model.heads`."""
+        return [Scores(weights=self.row(i, tuple(path))) for i in range(self.heads_count)]
+
+
 class States:
     """Numbers for what was read, and the rows that are read out of them."""
 
@@ -94,6 +122,15 @@ def seen_by(keys: torch.Tensor, slots: Sequence[bool]) -> Text:
     return tuple(token for _, _, token in at)
 
 
+def visible(before: int, n: int, i: int, tree: torch.Tensor | None) -> list[bool]:
+    """The slots that row i of n new ones sees: those up to its own, of the last ones those that a tree mask lets through."""
+    slots = [j <= before + i for j in range(before + n)]
+    if tree is not None:
+        width = tree.shape[-1]
+        slots[-width:] = [a and bool(b) for a, b in zip(slots[-width:], tree[0, 0, i - n] != 0, strict=True)]
+    return slots
+
+
 class KeptLM:
     """A target as the forks of Medusa and EAGLE call it: `model` writes into their own KV cache and gives states, under a tree
     mask that is an attribute of `model`; `lm_head` reads them. calls: by call, the rows' texts."""
@@ -108,6 +145,11 @@ class KeptLM:
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self.lm_head = states.scores
         self.model = _Kept(self, mask)
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        """The layers and the head."""
+        (states,) = self.model(*args, **more)
+        return SimpleNamespace(logits=self.lm_head(states), past_key_values=more.get("past_key_values"))
 
     def row(self, text: Text) -> Sequence[Fraction]:
         """The table's row after a text."""
@@ -140,11 +182,7 @@ class _Kept:
         tree = getattr(self, self.mask)
         texts = []
         for i in range(n):
-            slots = [j <= before + i for j in range(before + n)]
-            if tree is not None:
-                width = tree.shape[-1]
-                slots[-width:] = [a and bool(b) for a, b in zip(slots[-width:], tree[0, 0, i - n] != 0, strict=True)]
-            texts.append(seen_by(held, slots))
+            texts.append(seen_by(held, visible(before, n, i, tree)))
         self.of.calls.append(texts)
         return Outputs((self.of.states.of([("target", t) for t in texts])[None],))
 
@@ -156,6 +194,49 @@ class Outputs(tuple[Any, ...]):
     def last_hidden_state(self) -> Any:
         """The first."""
         return self[0]
+
+
+class HeadNet:
+    """The network of a head of EAGLE's kind, in the place of `self` in the authors' drafting: its input is a state, the
+    target's or its own, and the token behind it; a row is about the path that these make. masked: what a row sees by mask and
+    positions must be that path. What else drafting asks of `self` is an attribute."""
+
+    def __init__(self, heads: Mapping[str, TableHead], states: States, masked: bool = True, **more: Any) -> None:
+        self.states, self.masked, self.tree_mask, self.stable_kv = states, masked, None, None
+        self.embed_tokens = SimpleNamespace(weight=torch.zeros(1))
+        self.logsoftmax = torch.nn.LogSoftmax(dim=-1)
+        for name, head in heads.items():
+            states.readers[name] = head.row
+        self.__dict__.update(more)
+
+    def reset(self) -> None:
+        """No tree mask."""
+        self.tree_mask = None
+
+    def reset_kv(self) -> None:
+        """Of a new text."""
+        self.stable_kv = None
+
+    def paths(self, hidden_states: torch.Tensor, input_ids: torch.Tensor) -> list[tuple[Text, Text]]:
+        """For each row the tokens whose features are there, and the path behind them."""
+        found = []
+        for key, token in zip(self.states.read(hidden_states), input_ids.reshape(-1).tolist(), strict=True):
+            found.append((key[1], (token,)) if key[0] == "target" else (key[1], (*key[2], token)))
+        return found
+
+    def __call__(
+        self, hidden_states: torch.Tensor, input_ids: torch.Tensor, past_key_values: Any = None, position_ids: Any = None,
+        **_: Any,
+    ) -> Any:  # fmt: skip
+        paths = self.paths(hidden_states, input_ids)
+        n, before = len(paths), 0 if past_key_values is None else past_key_values[0][0].shape[2]
+        position_ids = torch.arange(before, before + n) if position_ids is None else position_ids.reshape(-1)
+        rows = torch.stack([input_ids.reshape(-1).float(), position_ids.float()], -1)[None, None]
+        keys = rows if past_key_values is None else torch.cat([past_key_values[0][0], rows], dim=2)
+        for i, (known, path) in enumerate(paths if self.masked else []):
+            slots = visible(before, n, i, self.tree_mask)
+            assert seen_by(keys[0, 0], slots) == (*known, *path)[1:], "a row sees what is not on its path"
+        return self.states.of([("head", *p) for p in paths])[None], [(keys, keys)]
 
 
 class StatedLM(TableLM):
@@ -207,6 +288,22 @@ def drawn_by_place(model: Any, seed: int) -> Iterator[None]:
 def noise(seed: int, place: int, size: int) -> np.ndarray:
     """float64[size]: what decides the output's draw at a place of a request with this seed."""
     return exponentials(output_key(seed, 0, place), size)
+
+
+def told(calls: Sequence[Sequence[Text]], case: Mapping[str, Any], output: Sequence[int]) -> dict[str, Any]:
+    """The columns of a loop of trees: the text up to the limit or its first end, and what each call, the prompt's first,
+    drafted and accepted. Calls behind an end token, which some loops see late, are left out. output: what the loop
+    returns, which ends with the last accepted token."""
+    start, limit = len(case["prompt"]), len(case["prompt"]) + case["limit"]
+    ends = [i + 1 for i in range(start, len(output)) if output[i] in case["eos"]]
+    kept = [texts for texts in calls if not ends or len(texts[0]) < ends[0]]
+    lengths = [len(texts[0]) for texts in kept[1:]]
+    after = min([len(texts[0]) for texts in calls[len(kept) :]] + [len(output) + 1] + [n + 1 for n in ends])
+    return {
+        "tokens": list(output)[: min([limit, *ends])],
+        "drafted": [[], *(drafted_below(texts, n) for texts, n in zip(kept[1:], lengths, strict=True))],
+        "accepted": [0, *(b - a - 1 for a, b in pairwise([*lengths, after]))],
+    }
 
 
 def drafted_below(texts: Sequence[Text], root: int) -> list[Text]:

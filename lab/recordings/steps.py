@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from decgraph.runtime.models.table import TableModel
 from lab.recordings import Case, Recording, tabled
-from lab.recordings.tables import TableLM, untied
+from lab.recordings.tables import Generates, TableLM, untied
 from lab.recordings.upstream import Upstream
+
+
+def models(case: Case) -> dict[str, TableModel]:
+    """A target, a drafter that agrees with it on most tokens, and a reader."""
+    seed, made = case["seed"], partial(untied, case["size"], window=None)
+    drafter, reader = made(seed, name="drafter", blend=(seed + 1, case.get("blend", 0.8))), made(seed + 2, name="reader")
+    return {"target": made(seed), "drafter": drafter, "reader": reader, "judge": reader}
 
 
 class Blanks:
@@ -39,6 +49,30 @@ def adadec(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": tokenizer.last, "lookaheads": decoder.lookahead_times}
 
 
+def monitoring(upstream: Upstream, case: Case) -> dict[str, Any]:
+    module = upstream.module("decoding.py", absent=("rouge_score", "utils.tokenize"))
+    made = models(case)
+    base, expert = (Generates(made[name], *case["eos"]) for name in ("drafter", "target"))
+    seen: list[list[int]] = []
+    tokenizer = SimpleNamespace(
+        eos_token_id=case["eos"][0] if case["eos"] else -1,
+        encode=lambda text: [-1, -1, -1],
+        batch_decode=lambda rows, **_: [rows[0].tolist()],
+    )
+    engine = module._MonitorDecodingEngine(base, expert, tokenizer)
+    plain = engine._should_terminate
+
+    def ends(tokens: torch.Tensor, start: int) -> Any:
+        seen.append(tokens[0, start:].tolist())
+        return plain(tokens, start)
+
+    engine._should_terminate = ends
+    settings = module._DecodingConfig(case["depth"], case["width"], case["tau"], case["branch"], case["steps"])
+    tokens = engine.decode(torch.tensor([case["prompt"]]), settings)
+    cuts = [0, *map(len, seen)]
+    return {"tokens": tokens, "committed": [tokens[a:b] for a, b in pairwise(cuts)]}
+
+
 RECORDINGS = [
     Recording(
         "adadec",
@@ -62,5 +96,29 @@ RECORDINGS = [
         "greedy",
         "beam_size 1 and lambda_value 1, as in its script; k: lookahead_beam_size, length: lookahead_length, tau: "
         "entropy_threshold; every token is a blank, so that no rule of code ends a text",
+    ),
+    Recording(
+        "monitoring",
+        "yuruic/monitoring_decoding",
+        "afef899c32bbfd9a409e6850bc3988e894198160",
+        "decoding.py, _MonitorDecodingEngine.decode",
+        monitoring,
+        tabled(
+            "{seed} {tau}",
+            "seed prompt depth width branch tau blend steps eos",
+            [
+                (seed, (1, 2, seed)[seed % 3 :], *more)
+                for seed in range(1, 7)
+                for more in (
+                    (4, 4, 2, 0.5, 0.8, 6, ()),
+                    (4, 4, 2, 0.4, 0.4, 6, (7,)),
+                    (3, 6, 3, 0.9, 0.8, 8, (7,)),
+                    (2, 5, 2, 0.3, 1.2, 10, ()),
+                )
+            ],
+            size=12,
+        ),
+        "greedy",
+        "tau: ratio_threshold, steps: max_steps; drafter is the base model, target the expert; no text of a next question",
     ),
 ]

@@ -7,7 +7,9 @@ gives wrong rows.
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -18,7 +20,7 @@ from unittest import mock
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig, GenerationMixin, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from decgraph.runtime.models.interface import Scores
@@ -27,17 +29,24 @@ from decgraph.runtime.text import detokenizer_of
 
 
 def untied(
-    size: int, seed: int, *, window: int | None = 2, sharp: float = 1.0, name: str = "target", blend: Any = None
+    size: int,
+    seed: int,
+    *,
+    window: int | None = 2,
+    sharp: float = 1.0,
+    name: str = "target",
+    blend: Any = None,
+    kind: Any = "causal",
 ) -> TableModel:
     """A table without equal weights: they are log-normal, the more uneven the larger `sharp` is. window: how many of the last
     tokens a row depends on, None: all. blend: a seed and a share of weights of its own, so that two tables of one seed agree on
     most tokens and not on all."""
-    made = TableModel(size, seed, window=window, vocab="t", name=name)
-    made._table = _Untied(size, seed, sharp, blend)  # type: ignore[assignment]
+    made = TableModel(size, seed, window=window, vocab="t", name=name, kind=kind)
+    made._table = Untied(size, seed, sharp, blend)  # type: ignore[assignment]
     return made
 
 
-class _Untied:
+class Untied:
     """The entries; touched: those that were asked for."""
 
     def __init__(self, size: int, seed: int, sharp: float, blend: Any) -> None:
@@ -56,9 +65,9 @@ class _Untied:
 
 
 class Letters:
-    """A tokenizer of one character for each token: `alphabet`, then letters."""
+    """A tokenizer of one piece for each token: those of `alphabet`, then letters."""
 
-    def __init__(self, alphabet: str = "") -> None:
+    def __init__(self, alphabet: Sequence[str] = "") -> None:
         self.pieces = [*alphabet, *(chr(i) for i in range(97, 97 + 26))]
         self.detokenizer = detokenizer_of(self.pieces)
 
@@ -66,13 +75,91 @@ class Letters:
         """The text of tokens."""
         return self.detokenizer.text(tokens)
 
+    def encode(self, text: str, **_: Any) -> list[int]:
+        """The tokens of a text; what no token spells is passed over."""
+        found = re.findall("|".join(map(re.escape, self.pieces)), text)
+        return [self.pieces.index(piece) for piece in found]
+
+
+class Cropped(DynamicCache):
+    """A cache whose `crop` takes a length, as that of transformers before 5.20 did, or how many tokens to remove, negative."""
+
+    def crop(self, length: int) -> None:
+        """See the class."""
+        super().crop(min(0, length - self.get_seq_length()) if length > 0 else length)
+
+
+class Legacy:
+    """A cache as transformers had before 4.56: lists of keys and values by layer, also read as pairs."""
+
+    def __init__(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()) -> None:
+        self.key_cache, self.value_cache = [k for k, _ in pairs], [v for _, v in pairs]
+
+    @classmethod
+    def from_legacy_cache(cls, pairs: Any = None) -> Legacy:
+        """A cache of pairs."""
+        return cls(pairs or ())
+
+    def __len__(self) -> int:
+        return len(self.key_cache)
+
+    def __getitem__(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.key_cache[layer], self.value_cache[layer]
+
+    def get_seq_length(self) -> int:
+        """How many tokens it has."""
+        return int(self.key_cache[0].shape[-2]) if self.key_cache else 0
+
+    def get_usable_length(self, new: int) -> int:
+        """How many of them a call of so many new ones reads."""
+        return self.get_seq_length()
+
+    def crop(self, max_length: int) -> None:
+        """Keep the first tokens."""
+        for kept in (self.key_cache, self.value_cache):
+            kept[:] = [x[..., :max_length, :] for x in kept]
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, cache_kwargs: Any = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As of transformers' caches."""
+        if len(self) == layer:
+            self.key_cache.append(keys[..., :0, :])
+            self.value_cache.append(values[..., :0, :])
+        self.key_cache[layer] = torch.cat([self.key_cache[layer], keys], -2)
+        self.value_cache[layer] = torch.cat([self.value_cache[layer], values], -2)
+        return self[layer]
+
+
+class Slots:
+    """A cache of a fixed number of slots, written where `cache_position` says, as transformers' StaticCache was."""
+
+    def __init__(self, size: int) -> None:
+        self.kept = [torch.zeros(1, 1, size, 1), torch.zeros(1, 1, size, 1)]
+
+    def reset(self) -> None:
+        """Forget all."""
+        for kept in self.kept:
+            kept.zero_()
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, cache_kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As of transformers' caches."""
+        for kept, new in zip(self.kept, (keys, values), strict=True):
+            kept[:, :, cache_kwargs["cache_position"]] = new
+        return self.kept[0], self.kept[1]
+
 
 class TableLM(torch.nn.Module):
     """A causal language model of transformers' interface over a table: float32 logits, the logarithms of its probabilities.
 
     forward: input_ids int64[B, T], attention_mask None, [B, S] (1: seen) or [B, 1, T, S] (bool, or added to scores),
     position_ids [B, T] and past_key_values as in transformers (a DynamicCache, one is made; what else has `update`, such as a
-    StaticCache, is taken with `cache_position`). calls: by call, the rows' texts, for columns that count or name them."""
+    StaticCache, is taken with `cache_position`). calls: by call, the rows' texts, for columns that count or name them. cache:
+    what is made where none is given."""
+
+    cache: Any = Cropped
 
     def __init__(self, table: TableModel, eos: int | None = None) -> None:
         super().__init__()
@@ -102,7 +189,9 @@ class TableLM(torch.nn.Module):
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """See the class."""
-        cache = Cropped() if past_key_values is None else past_key_values
+        cache = self.cache() if past_key_values is None else past_key_values
+        if isinstance(cache, list | tuple):
+            cache = Legacy.from_legacy_cache(cache)
         batch, n = input_ids.shape
         before = int(cache.get_seq_length()) if cache_position is None else int(cache_position[0])
         if position_ids is None:
@@ -138,6 +227,66 @@ class TableLM(torch.nn.Module):
         return tuple(token for _, token in at)
 
 
+class Generating(TableLM, GenerationMixin):
+    """A TableLM with transformers' `generate`, and with what the authors' loops call of it. As in transformers 4, the inputs of
+    a step are the tokens that the cache lacks."""
+
+    main_input_name, base_model_prefix, _is_stateful = "input_ids", "", False
+
+    def __init__(self, table: TableModel, eos: int | None = None) -> None:
+        super().__init__(table, eos)
+        size = table.vocab.size
+        self.config: Any = PretrainedConfig(vocab_size=size, eos_token_id=eos, num_hidden_layers=1, is_encoder_decoder=False)
+        self.generation_config: Any = GenerationConfig(eos_token_id=eos, pad_token_id=eos)
+
+    def can_generate(self) -> bool:
+        """It can."""
+        return True
+
+    def is_remote_code(self) -> bool:
+        """It is here."""
+        return False
+
+    def get_experts_implementation(self) -> dict[str, str]:
+        """It has no experts."""
+        return {}
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, past_key_values: Any = None, attention_mask: Any = None, **more: Any
+    ) -> dict[str, Any]:
+        """What `forward` is given: the tokens behind those of the cache."""
+        length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        given = {"past_key_values": past_key_values, "attention_mask": attention_mask}
+        return {"input_ids": input_ids[:, length:], **given, "use_cache": more.get("use_cache")}
+
+
+class Generates(TableLM):
+    """With the `generate` of transformers, as far as decoders of one text use it; it has no cache."""
+
+    def generate(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        max_new_tokens: int,
+        logits_processor: Sequence[Any] = (),
+        stopping_criteria: Sequence[Any] = (),
+        temperature: float = 0,
+        **_: Any,
+    ) -> torch.Tensor:
+        """int64[1, T]: a text with its continuation, as transformers makes it of one text: processors, then the temperature,
+        until the end or a criterion. Greedy at temperature 0."""
+        for _i in range(max_new_tokens):
+            scores = self.row(input_ids[0].tolist())[None]
+            for processor in logits_processor:
+                scores = processor(input_ids, scores)
+            p = torch.softmax(scores / (temperature or 1), -1)
+            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
+            input_ids = torch.cat([input_ids, x], 1)
+            if int(x) == self.config.eos_token_id or any(bool(c(input_ids, scores)) for c in stopping_criteria):
+                break
+        return input_ids
+
+
 class Stream:
     """Uniforms in (0, 1) from a seed, one after the other: the noise of both sides of a sampled case."""
 
@@ -168,21 +317,37 @@ class Stream:
         return int(np.argmin([t / q if q > 0 else np.inf for t, q in zip(times, p, strict=True)]))
 
 
+class Coin:
+    """A uniform of the authors' code that is read where it is compared, as odds that are certain read none. flip: whether a
+    coin of these odds says yes."""
+
+    def __init__(self, flip: Callable[[float], bool]) -> None:
+        self.flip = flip
+
+    def __gt__(self, odds: Any) -> bool:
+        return not self.flip(float(odds))
+
+    def __le__(self, odds: Any) -> bool:
+        return self.flip(float(odds))
+
+    __ge__, __lt__ = __gt__, __le__
+
+
 @contextmanager
 def draws_of(stream: Stream) -> Iterator[None]:
     """The authors' draws read a stream: torch.multinomial (a row after the other), torch.rand and rand_like, numpy's choice and
     random.random."""
 
-    def multinomial(p: torch.Tensor, n: int, replacement: bool = False, **_: Any) -> torch.Tensor:
+    def multinomial(p: torch.Tensor, num_samples: int, replacement: bool = False, **_: Any) -> torch.Tensor:
         rows = p.detach().double().reshape(-1, p.shape[-1]).numpy()
         out = []
         for row in rows:
             left, drawn = row.copy(), []
-            for _i in range(n):
+            for _i in range(num_samples):
                 drawn.append(stream.draw(left / left.sum()))
                 left[drawn[-1]] = left[drawn[-1]] if replacement else 0
             out.append(drawn)
-        return torch.tensor(out).reshape(*p.shape[:-1], n)
+        return torch.tensor(out).reshape(*p.shape[:-1], num_samples)
 
     def uniform(*size: Any, **how: Any) -> torch.Tensor:
         shape = size[0] if size and not isinstance(size[0], int) else size
@@ -205,34 +370,6 @@ def draws_of(stream: Stream) -> Iterator[None]:
         mock.patch.object(random, "random", stream.coin),
     ):
         yield
-
-
-class Cropped(DynamicCache):
-    """A cache whose `crop` takes a length, as that of transformers before 5.20 did, or how many tokens to remove, negative."""
-
-    def crop(self, length: int) -> None:
-        """See the class."""
-        super().crop(min(0, length - self.get_seq_length()) if length > 0 else length)
-
-
-class Slots:
-    """A cache of a fixed number of slots, written where `cache_position` says, as transformers' StaticCache was."""
-
-    def __init__(self, size: int) -> None:
-        self.kept = [torch.zeros(1, 1, size, 1), torch.zeros(1, 1, size, 1)]
-
-    def reset(self) -> None:
-        """Forget all."""
-        for kept in self.kept:
-            kept.zero_()
-
-    def update(
-        self, keys: torch.Tensor, values: torch.Tensor, layer: int, cache_kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As of transformers' caches."""
-        for kept, new in zip(self.kept, (keys, values), strict=True):
-            kept[:, :, cache_kwargs["cache_position"]] = new
-        return self.kept[0], self.kept[1]
 
 
 class OnCPU(TorchFunctionMode):
@@ -265,17 +402,17 @@ def chains(
     beyond: bool = False,
 ) -> dict[str, Any]:
     """The columns of a loop around chains of drafts, up to the call in which the limit or an end token is reached: the tokens,
-    and by call of the target the chain that it read and how many tokens of this were accepted. calls: the target's, of one
+    and by call of the target the chain that it read and how many tokens of this became text. calls: the target's, of one
     sequence each; a call's rows begin at the text's last token, or before in a first call that reads the prompt. beyond:
     drafts behind an end token count; decgraph drafts none there if it knows in time."""
-    starts = [max(len(prompt), len(rows[0][0])) for rows in calls]
     end = min(_ended(text, len(prompt), eos), len(prompt) + limit)
     drafted, accepted = [], []
-    for rows, start, after in zip(calls, starts, [*starts[1:], len(text)], strict=True):
+    for rows in calls:
+        start, whole = max(len(prompt), len(rows[0][0])), rows[0][-1]
         if start < end:
-            whole = rows[0][-1]
-            drafted.append(whole[start : None if beyond else _ended(whole, start, eos)])
-            accepted.append(min(after - start - 1, len(drafted[-1])))
+            chain = whole[start : None if beyond else _ended(whole, start, eos)]
+            drafted.append(chain)
+            accepted.append(len(os.path.commonprefix([list(chain), list(text[start:end])])))
     return {"tokens": list(text[:end]), "chains": drafted, "accepted": accepted}
 
 

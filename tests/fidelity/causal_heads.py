@@ -3,13 +3,18 @@ prefills give the first token, as the programs' first lines do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from fidelity import models
 from fidelity.causal_trees import beside, ranks
 from fidelity.columns import chain_paths, compared, stands
-from fidelity.entry import Case, Entry, Outcome
+from fidelity.entry import Case, Columns, Entry, Outcome, recorded
+from fidelity.given_noise import given
 from fidelity.watched import Path, run
+
+from lab.recordings.heads import Rounds
 
 
 def heads(folder: str) -> dict[str, Any]:
@@ -66,6 +71,27 @@ def space(case: Case, backend: str) -> Outcome:
     return compared(case, done, calls=calls)
 
 
+def drafts(*parts: str, **names: str) -> Callable[[Case, str], Columns]:
+    """A program on the target and a head's folder, whose other parts are given the same folder. names: its parameters, by those
+    of the case. Calls are those behind which there is room for a whole block."""
+
+    def ours(case: Case, backend: str) -> Columns:
+        program, at = case["program"], models.folder(f"heads/checkpoints/{case['folder']}")
+        bound = {"target": models.folder("target"), **dict.fromkeys(("head", *parts), at)}
+        params, noise = {ours: case[theirs] for ours, theirs in names.items()}, Rounds(case["seed"])
+        assert "eta" in params or not case.get("eta"), "a threshold is looked at"
+        with given(noise) if case["temperature"] else nullcontext():
+            done = run(program, case["prompt"], bound, backend, max_tokens=case["limit"] + 16,
+                       temperature=case["temperature"], **params)  # fmt: skip
+        end, start = len(case["prompt"]) + case["limit"], len(case["prompt"])
+        calls = [done.calls[0], *(c for c in done.calls[1:] if c.past + case["block"] + 1 <= end)]
+        many = start + sum(c.accepted + 1 for c in calls)
+        found = [sorted(map(list, c.drafted), key=len) for c in calls]
+        return {"tokens": done.tokens[:many], "drafted": found, "accepted": [c.accepted for c in calls]}
+
+    return ours
+
+
 ENTRIES = [
     Entry("heads/eagle1", "eagle1", eagle1, triton=1),
     Entry("heads/hydra_greedy", "hydra", hydra),
@@ -84,4 +110,9 @@ ENTRIES = [
         mtp,
     ),
     Entry("ar/space", "space", space),
+    recorded("dflash2", drafts("selector", block="block", k="k"), triton=3),
+    recorded("domino", drafts("correction", block="block", pure="pure"), triton=3),
+    recorded("dspark", drafts("markov", block="block"), triton=1),
+    recorded("dspark_confident", drafts("markov", "sure", block="block", eta="eta"), triton=1),
+    recorded("dspark_rnn", drafts("markov", block="block"), triton=3),
 ]

@@ -18,9 +18,9 @@ from lab.recordings.tables import Stream
 
 
 @contextmanager
-def given(seed: int) -> Iterator[None]:
-    """Every draw of a run reads this stream."""
-    stream = Stream(seed)
+def given(seed: int | Stream) -> Iterator[None]:
+    """Every draw of a run reads this stream, or the one of a seed."""
+    stream = seed if isinstance(seed, Stream) else Stream(seed)
 
     def many(keys: Sequence[Any], n: int) -> Any:
         return np.stack([stream.waits(k, n) for k in keys])

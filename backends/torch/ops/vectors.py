@@ -93,7 +93,8 @@ def vector(x: object, device: torch.device | None = None) -> Tensor:
         return x.dense()
     if isinstance(x, Tensor):
         return x
-    return torch.as_tensor(np.ascontiguousarray(host(x)), device=device)
+    numbers = np.ascontiguousarray(host(x))
+    return torch.as_tensor(numbers.astype(np.float64) if numbers.dtype == object else numbers, device=device)  # of fractions
 
 
 def _spread(a: Tensor, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Tensor:

@@ -1,5 +1,5 @@
-"""What is added to the scores of a DFlash head's places for the tokens drafted before: DSpark's Markov heads, DFlash 2's selector,
-Domino's recurrent network. Each is in the head's own folder.
+"""What is added to the scores of a DFlash head's places for the tokens drafted before: DSpark's Markov heads, DFlash 2's
+selector, Domino's recurrent network. Each is in the head's own folder.
 
 Such a correction reads the state of which the head makes the scores of a place, and a row that each token makes of the row
 before it. The block is computed once for both: see `Correction.drafter`.
@@ -57,8 +57,8 @@ class Correction(Rooted):
         return self.drafter.nothing()
 
     def next_row(self, tokens: Tensor, above: Tensor, here: Tensor) -> Tensor:
-        """Rows [..., width] of tokens int64[...] from those of the tokens before them and the states [..., hidden] of the places
-        behind them; a root's is made of zeros."""
+        """Rows [..., width] of tokens int64[...] from those of the tokens before them and the states [..., hidden] of the
+        places behind them; a root's is made of zeros."""
         raise NotImplementedError
 
     def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
@@ -130,8 +130,8 @@ class Selector(Correction):
 
 
 class Recurrent(Correction):
-    """Domino's: a GRU over the target's embeddings of the tokens from the root on, whose state goes with the place's through two
-    matrices. Options: `gru_width`, `inner`."""
+    """Domino's: a GRU over the target's embeddings of the tokens from the root on, whose state goes with the place's through
+    two matrices. Options: `gru_width`, `inner`."""
 
     memoryless = False
 
@@ -182,7 +182,7 @@ def made(config: Config) -> Correction:
 
 
 def _rules(source: HeadFolder) -> dict[str, dict[str, str]]:
-    """By the name of a part that is in a folder beside the head, its tensors: their names there -> ours. Names alone are read."""
+    """By the name of a part that is in a folder beside the head, its tensors: their names there -> ours."""
     has = lambda name: name in source.tensors
     found: dict[str, dict[str, str]] = {}
     if has(_W1):
@@ -192,12 +192,8 @@ def _rules(source: HeadFolder) -> dict[str, dict[str, str]]:
         }
     if has("candidate_selector.hidden_projection.weight"):
         names = ("predecessor_codebook", "successor_codebook", "hidden_projection")  # published folders leave out ".weight"
-        found["candidate_selector"] = {
-            next(
-                (n for n in (f"candidate_selector.{name}", f"candidate_selector.{name}.weight") if has(n)), name
-            ): f"{name}.weight"
-            for name in names
-        }
+        there = lambda name: name if has(name) else f"{name}.weight"
+        found["candidate_selector"] = {there(f"candidate_selector.{name}"): f"{name}.weight" for name in names}
     if has("prefix_gru.weight_ih_l0"):
         found["prefix_gru"] = {"prefix_gru.weight_ih_l0": "entering.weight", "prefix_gru.weight_hh_l0": "staying.weight",
                                "embed_proj.0.weight": "down.weight", "embed_proj.2.weight": "up.weight"}  # fmt: skip
@@ -215,14 +211,14 @@ def _form(source: HeadFolder) -> str:
 
 
 def parts_of(source: HeadFolder) -> dict[str, frozenset[str]]:
-    """What a folder has beside the head that scores places, by name: the tensors of each part. No tensor is read. Raises DecError
-    for a Markov head of an unknown type."""
+    """What a folder has beside the head that scores places, by name: the tensors of each part. No tensor is read. Raises
+    DecError for a Markov head of an unknown type."""
     return {name: frozenset(rules) & frozenset(source.tensors) for name, rules in _rules(source).items()}
 
 
 def read(source: HeadFolder, wanted: Beside) -> ReadHead:
-    """The correction in a head's folder (to be bound as "features" or, where it has no memory, as "dist"), or its confidence head
-    ("prob"). Raises DecError for a folder without one, and for one that such a place cannot have."""
+    """The correction in a head's folder (to be bound as "features" or, where it has no memory, as "dist"), or its confidence
+    head ("prob"). Raises DecError for a folder without one, and for one that such a place cannot have."""
     all_rules = _rules(source)
     name = next((n for n in all_rules if (n == CONFIDENCE) == (wanted == "prob")), None)
     if name is None:
@@ -253,8 +249,8 @@ def read(source: HeadFolder, wanted: Beside) -> ReadHead:
         config |= {"correction": "recurrent", "vocab_size": vocab, "gru_width": gru, "inner": inner}
     if wanted == "dist" and (name == "prefix_gru" or config.get("markov") == "rnn"):
         raise DecError(
-            f"{source.folder} has a correction with a state that goes from draft to draft ({name}), which a head over one state "
-            "and one token has not",
+            f"{source.folder} has a correction with a state that goes from draft to draft ({name}), which a head over one "
+            "state and one token has not",
             hint="`dspark_rnn` and `domino` take it",
         )
     kind = "decgraph_confidence" if name == CONFIDENCE else "decgraph_correction"

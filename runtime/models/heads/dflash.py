@@ -1,8 +1,8 @@
 """DFlash (z-lab): a block of masks behind the root is denoised at once, on keys and values made of the target's states.
 
 The context's keys and values are projections of what a Linear makes of several of the target's states, the same for every
-layer. The block attends to all of it and to itself in both directions; its slot j guesses the token j places after the root. DFlash 2's layers have convolutions over the block.
-What corrects the scores of places by the tokens drafted before is in corrections.py.
+layer. The block attends to all of it and to itself in both directions; its slot j guesses the token j places after the root.
+DFlash 2's layers have convolutions over the block. What corrects the scores of places is in corrections.py.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def dflash_like(
     more: Config | None = None,
 ) -> ReadHead:
     """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token; anchor: see
-    `DFlash`, where the configuration does not say it; block: its size, where that is not at the top; more: other options. Raises
-    DecError for a configuration that says neither reads nor mask, or that the tensors contradict."""
+    `DFlash`, where the configuration does not say it; block: its size, where that is not at the top; more: other options.
+    Raises DecError for a configuration that says neither reads nor mask, or that the tensors contradict."""
     shape, options = layer_settings(source, "layers.0.", of)
     if not isinstance(reads, list) or not reads or not all(isinstance(n, int) and not isinstance(n, bool) for n in reads):
         raise DecError(
@@ -176,7 +176,8 @@ def dflash_like(
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
     rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
     parts = parts_of(source)
-    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop={"d2t", "t2d"}.union(*parts.values()))
+    maps = {"d2t", "t2d"} if has("lm_head.weight") else set[str]()
+    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop=maps.union(*parts.values()))
     tokens = draft_tokens(source, rows, vocab) if has("lm_head.weight") else None
     if tokens is not None:
         found["output.tokens"] = tokens

@@ -80,17 +80,37 @@ def by_call(done: Watched, case: Mapping[str, Any] | None = None) -> Columns:
 
 def by_chain(done: Watched, case: Mapping[str, Any]) -> Columns:
     """The columns of lab.recordings.tables.chains; `replayed` goes beyond the limit, so that it cuts no chain."""
-    end = len(case["prompt"]) + case["limit"]
-    calls = [c for c in done.calls if c.past < end]
+    tokens = done.tokens[: len(case["prompt"]) + case["limit"]]
+    calls = [c for c in done.calls if c.past < len(tokens)]
     chains = [max(c.drafted, key=len, default=()) for c in calls]
-    return {"tokens": done.tokens[:end], "chains": chains, "accepted": [c.accepted for c in calls]}
+    accepted = [min(c.accepted, len(tokens) - c.past) for c in calls]
+    return {"tokens": tokens, "chains": chains, "accepted": accepted}
 
 
-def until(done: Watched, end: int, last: int = 0) -> Columns:
-    """The same of a text of so many tokens, of a run that went on, so that its end cuts no drafts. last: how many tokens behind
-    it their loop goes on."""
-    calls = [c for c in done.calls if c.past < end + last]
-    return by_call(replace(done, tokens=done.tokens[:end], calls=calls))
+def ended(where: str, *cases: str, column: str = "drafted") -> dict[tuple[str, str], str]:
+    """What differs in cases with an end token. where: the line that drafts."""
+    return {(case, column): f"theirs drafts also behind an end token that was drafted ({where})" for case in cases}
+
+
+def unhurried(
+    program: str, *names: str, models: Callable[[Mapping[str, Any]], Mapping[str, Any]], last: int = 0, **more: Any
+) -> Callable[[Mapping[str, Any], str], Columns]:
+    """Ours on a case of lab/recordings, of which the run goes on behind the limit, so that the limit cuts no drafts; then its
+    text up to the limit, by call. last: how many tokens behind the limit their loop makes calls."""
+
+    def ours(case: Mapping[str, Any], backend: str) -> Columns:
+        end = len(case["prompt"]) + case["limit"]
+        params = {name: case[name] for name in (*names, "eos", *(n for n in ("temperature",) if n in case))}
+        settings = {"seed": case["seed"]}
+        done = run(
+            program, case["prompt"], models(case), backend, max_tokens=case["limit"] + 64, settings=settings, **params, **more
+        )
+        calls = [c for c in done.calls if c.past < end + last]
+        if done.tokens[-1] in case["eos"]:  # what is accepted behind an end is never text
+            calls[-1] = replace(calls[-1], accepted=min(calls[-1].accepted, len(done.tokens) - calls[-1].past))
+        return by_call(replace(done, tokens=done.tokens[:end], calls=calls))
+
+    return ours
 
 
 def replayed(

@@ -13,6 +13,7 @@ from fidelity.transcribed.steps import Writer
 from fidelity.watched import run
 
 from lab.recordings import tabled
+from lab.recordings.parts import marked
 from lab.recordings.tables import untied
 
 
@@ -28,7 +29,7 @@ def self_infilling(case: Mapping[str, Any], backend: str) -> Columns:
     end, *marks = range(case["size"] - 4, case["size"])
     params = {name: case[name] for name in ("tau", "opening", "length", "again", "temperature")}
     params |= dict(zip(("prefix", "suffix", "middle"), ((m,) for m in marks), strict=True))
-    models = {"target": untied(case["size"], case["seed"], window=None)}
+    models = {"target": marked(case["size"], case["seed"])}
     with given(case["seed"]):
         return {"tokens": run("self_infilling", case["prompt"], models, backend, max_tokens=64, eos=(end,), **params).tokens}
 

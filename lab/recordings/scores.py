@@ -1,0 +1,599 @@
+"""Decoders that choose each token by a score of their own: momentum decoding, FSD, USCD, SCMoE, Alignment-Enhanced Decoding,
+AutoDeco, Transfer Q*, proxy-tuning, PE-Rank."""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+from collections.abc import Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from transformers import LogitsProcessorList, MinNewTokensLengthLogitsProcessor, TemperatureLogitsWarper, TopPLogitsWarper
+
+from decgraph.runtime.models.table import TableModel
+from lab.recordings import Case, Recording, tabled
+from lab.recordings.tables import Generating, Stream, draws_of, untied
+from lab.recordings.upstream import Upstream
+
+PREAMBLE = (7, 8)
+"""What alignment_enhanced's system prompt reads as."""
+
+
+def table(case: Case) -> TableModel:
+    """A target that reads the whole text."""
+    return untied(case["size"], case["seed"], window=None, sharp=case.get("sharp", 1.0))
+
+
+def drafter(case: Case) -> TableModel:
+    """A model that agrees with the target on many tokens."""
+    return untied(case["size"], case["seed"], window=None, name="drafter", blend=(case["seed"] + 1, 0.8))
+
+
+def plain_one(case: Case) -> TableModel:
+    """What the drafter was before it was tuned."""
+    return untied(case["size"], case["seed"], window=None, name="plain", blend=(case["seed"] + 2, 0.8))
+
+
+def expert(case: Case, rank: int) -> TableModel:
+    """The target with every token sent to the expert of one rank."""
+    return untied(case["size"], case["seed"], window=None, name="weak", blend=(case["seed"] + 10 + rank, 1.2))
+
+
+def sampled(case: Case) -> Any:
+    """Draws from the case's noise, of a case that samples."""
+    return draws_of(Stream(case["seed"])) if case.get("temperature") else nullcontext()
+
+
+def end(case: Case) -> int | None:
+    """The end token, if there is one."""
+    return case["eos"][0] if case.get("eos") else None
+
+
+def ids(case: Case) -> torch.Tensor:
+    """int64[1, T]: the prompt."""
+    return torch.tensor([list(case["prompt"])])
+
+
+class WithStates(Generating):
+    """A table with hidden states, which nobody reads but for their shape."""
+
+    def forward(self, input_ids: torch.Tensor, **given: Any) -> Any:  # type: ignore[override]
+        """See TableLM."""
+        out = super().forward(input_ids, **given)
+        out.hidden_states = (torch.zeros(*input_ids.shape, 1),)
+        return out
+
+
+def momentum(upstream: Upstream, case: Case) -> dict[str, Any]:
+    with mock.patch.dict("sys.modules"):
+        absent = ("ipdb", "seaborn", "matplotlib", "pandas")
+        with upstream.importable("", absent):
+            from models import simctggpt, utlis_ngram  # type: ignore[import-not-found]
+        if case["function"] == "mapped":  # the table that its comments name for GPT-2 XL, by the function's own argument
+            mapping = dict(enumerate([0.0, *case["resistance"]]))
+            simctggpt.ngram_lookup_table_ours = lambda n: utlis_ngram.ngram_lookup_table_ours(n, mapping)
+        model = WithStates(table(case))
+        kind = "ours" if case["function"] == "mapped" else case["function"]
+        text, _ = simctggpt.SimCTGGPT.resistance_decoding(
+            SimpleNamespace(model=model), ids(case), case["k"], case["limit"], case["alpha"], end(case), False, kind
+        )
+    return {"tokens": text, "calls": len(model.calls)}
+
+
+class Batch:
+    """A tokenizer whose only text is the case's prompt."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.eos_token_id, self.pad_token_id = case, end(case), -1
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return {"input_ids": ids(self.case)}  # as of a batch
+
+
+def fsd(upstream: Upstream, case: Case) -> dict[str, Any]:
+    module = upstream.module("utils.py", absent=("torch_scatter",))
+
+    ngram: Any = module.NGram
+
+    class Called(ngram):
+        """Its n-gram model, called as its loop does: there by another name, and given a tokenizer for the number of tokens."""
+
+        def __init__(self, text: list[int], n: int, tokenizer: Any, *more: Any) -> None:
+            super().__init__(text, n, case["size"], *more)
+
+        def __call__(self, text: list[int], candidates: list[int], _: Any) -> Any:
+            return self.penalize(text, candidates)
+
+    vars(module)["NGram"] = Called
+    model, end_ = Generating(table(case)), len(case["prompt"]) + case["limit"]
+    ones = mock.patch.object(Generating, "_prepare_attention_mask_for_generation", lambda self, x, *_: torch.ones_like(x))
+    with ones:
+        text = module.fsd_decoding(
+            model, Batch(case), [""], case["k"], case["alpha"], end_, case["n"], case["beta"], early_stop=True
+        )
+    return {"tokens": text[0], "calls": len(model.calls)}
+
+
+def uscd(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made = upstream.module("bigcode_eval/contrast.py").EnsembleLogitsProcessor
+    processor = made(case["least"], case["sure"], 1, [1.0, -case["weight"]])
+    model = Generating(table(case))
+    if case["rows"] == "generate":
+        both = torch.tensor([list(case["prompt"]), list(case["lame"])])
+        out = model.generate(
+            both,
+            attention_mask=torch.ones_like(both),
+            logits_processor=LogitsProcessorList([processor]),
+            do_sample=False,
+            max_new_tokens=case["limit"],
+        )
+        return {"tokens": out[0]}
+    text = list(case["prompt"])
+    with sampled(case):
+        for _ in range(case["limit"]):
+            reply = text[len(case["prompt"]) :]
+            rows = torch.stack([model.row(text), model.row([*case["lame"], *reply])])
+            scores = processor(torch.tensor([text, text]), rows)[:1]
+            if case["temperature"]:
+                text.append(int(torch.multinomial((scores / case["temperature"]).softmax(-1), num_samples=1)))
+            else:
+                text.append(int(scores.argmax()))
+    return {"tokens": text}
+
+
+class Routed(Generating):
+    """A mixture of experts, by tables: which experts a call asks for says which table it reads."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(table(case), end(case))
+        self.own, self.case = self.table, case
+
+    def forward(self, input_ids: torch.Tensor, routed_tok: Any = (0, 1), num_experts_per_tok: int = 2, **given: Any) -> Any:  # type: ignore[override]
+        """See TableLM."""
+        assert num_experts_per_tok == len(routed_tok)
+        self.table = self.own if len(routed_tok) == 2 else expert(self.case, routed_tok[0] + 1)
+        return super().forward(input_ids, **given)
+
+
+def scmoe(upstream: Upstream, case: Case) -> dict[str, Any]:
+    module = upstream.module("decodingmethod/moe_utils.py")
+    model, heat = Routed(case), case["temperature"]
+    with sampled(case):
+        text = (module.scmoe_with_sampling if heat else module.scmoe)(
+            model,
+            heat or 1.0,
+            heat or 1.0,
+            Batch(case),
+            ids(case),
+            torch.ones_like(ids(case)),
+            case["limit"],
+            early_stop=True,
+            alpha=case["alpha"],
+            beta=case["beta"],
+            student_routed_tok=[case["rank"] - 1],
+        )
+    return {"tokens": text[0]}
+
+
+class Spelled:
+    """A tokenizer of letters, whose system prompts are the tokens of PREAMBLE."""
+
+    eos_token_id = -1
+
+    def __call__(self, text: str, **_: Any) -> Any:
+        system, mark, reply = text.rpartition("Assistant:")
+        tokens = [*(PREAMBLE if system + mark else ()), *(ord(c) - 97 for c in reply.removeprefix(" Got it."))]
+        return SimpleNamespace(input_ids=torch.tensor([tokens]))
+
+    def batch_decode(self, rows: torch.Tensor, **_: Any) -> list[str]:
+        """Texts: of the system prompt's tokens its mark alone."""
+        return [
+            "Assistant:" * (tuple(r[:2]) == PREAMBLE) + "".join(chr(97 + x) for x in r[2 * (tuple(r[:2]) == PREAMBLE) :])
+            for r in rows.tolist()
+        ]
+
+
+def aligned(upstream: Upstream, case: Case) -> dict[str, Any]:
+    """Its loop never calls the rule: here every merge of two rows does so before, with the sizes of their nuclei."""
+    module = upstream.module("utilz.py", absent=("peft",))
+    names = module.WeightConfig.__dataclass_fields__
+    strategy: dict[str, Any] = {
+        "init_weight": 0.01,
+        "weight_strategy": "topp_weight6",
+        "judge_attack_method": "topp_num",
+        "warm_up_step": 10,
+    }
+    numbers = {"max_weight": 0.95, "topp": case["nucleus"], "truncate": case["shown"], "position": -1}
+    given: dict[str, Any] = {**dict.fromkeys(names), **strategy, **numbers, "prompt_short": case["system"]}
+    model = Generating(table(case))
+    decoding = module.AEDecoding(model, Spelled(), "cpu", module.WeightConfig(**given))
+    manager, merge = decoding.weight_manager, decoding.weight_manager.merge_logits
+    manager.show_flag, manager.ppl_therehold, manager.bias = False, 1.0, case["bias"]
+    weights = set()
+
+    def merged(origin: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        sizes = [decoding.top_p_tokens(x, top_p=case["nucleus"]).shape[0] for x in (origin, second)]
+        manager.update(0, second, origin, None, *sizes)
+        weights.add(manager.merge_weight)
+        out: torch.Tensor = merge(origin, second)
+        return out
+
+    manager.merge_logits = merged
+    heat, text = case["temperature"], "".join(chr(97 + x) for x in case["prompt"])
+    with sampled(case):
+        out = decoding.generate(text, case["limit"], heat or 1, "do_sample" if heat else "greedy")
+    assert len(weights) > 1
+    return {"tokens": out[0]}
+
+
+class Decoding(Generating):
+    """A table with two heads. Heads without weights say the probability of the likeliest token; a temperature is twice that."""
+
+    def forward(self, *given: Any, **more: Any) -> Any:
+        """See TableLM."""
+        out = super().forward(*given, **more)
+        top = out.logits[:, -1:].softmax(-1).max(-1, keepdim=True).values
+        out.temp_logits, out.top_p_logits = 2 * top, top
+        return out
+
+
+def autodeco(upstream: Upstream, case: Case) -> dict[str, Any]:
+    hints = {n: getattr(typing, n) for n in ("Optional", "Union", "Callable", "List", "Dict", "Tuple", "Any")}
+    others = ("GenerationConfig", "LogitsProcessorList", "GenerateNonBeamOutput", "GenerateOutput", "Cache", "PreTrainedModel")
+    given = {"torch": torch, "nn": torch.nn, "GptOssBackbone": type("Base", (), {}), "GenerationMixin": object, **hints}
+    given |= dict.fromkeys((*others, "BaseStreamer", "GenerationMode", "TempLLMCausalLMOutputWithPast"), Any)
+    given |= {"TemperatureLogitsWarper": TemperatureLogitsWarper, "TopPLogitsWarper": TopPLogitsWarper}
+    loop = upstream.names("config/deepspeed/templlm_gptoss.py", "TempLLMGptOssForCausalLM", **given)["TempLLMGptOssForCausalLM"]
+    model = Decoding(table(case), end(case))
+    first = MinNewTokensLengthLogitsProcessor(len(case["prompt"]), 0, end(case) or 0)
+    processors = LogitsProcessorList([first, TemperatureLogitsWarper(1.0), TopPLogitsWarper(1.0)])
+    config = SimpleNamespace(
+        _pad_token_tensor=torch.tensor(0), output_attentions=False, output_hidden_states=False, output_scores=False,
+        output_logits=False, return_dict_in_generate=False, do_sample=bool(case["temperature"]), prefill_chunk_size=None,
+    )  # fmt: skip
+
+    class Self:
+        """What its method finds on a model of transformers."""
+
+        config = SimpleNamespace(is_encoder_decoder=False)
+        _get_initial_cache_position = staticmethod(lambda ids, kwargs: kwargs)
+        _valid_auto_compile_criteria = staticmethod(lambda *_: False)
+        _has_unfinished_sequences = staticmethod(lambda over, *_, **__: not over)
+        prepare_inputs_for_generation = model.prepare_inputs_for_generation
+        _update_model_kwargs_for_generation = model._update_model_kwargs_for_generation
+        __call__ = staticmethod(model.__call__)
+
+    class Stopping(list[Any]):
+        """The limit, and the end token."""
+
+        def __call__(self, text: torch.Tensor, scores: Any) -> torch.Tensor:
+            over = text.shape[1] == len(case["prompt"]) + case["limit"] or int(text[0, -1]) == end(case)
+            return torch.tensor([over])
+
+    with sampled(case):
+        out, heats = loop._sample(Self(), ids(case), processors, Stopping(), config, False, None)
+    assert len(heats) == out.shape[1] - len(case["prompt"])
+    return {"tokens": out[0]}
+
+
+def worth(text: Any) -> float:
+    """A reward of a text of letters."""
+    tokens = [ord(c) - 97 for c in text]
+    return sum((7 * x * x + 3 * i) % 11 for i, x in enumerate(tokens)) % 7 / 7
+
+
+class Continued(Generating):
+    """A table whose greedy continuations have another length than the 20 tokens of the published call, if the case says so."""
+
+    horizon = 20
+
+    def row(self, text: Sequence[int]) -> torch.Tensor:
+        """See TableLM; behind a text's padding nothing is read."""
+        return torch.zeros(self.table.vocab.size) if 99 in text else super().row(text)
+
+    def generate(self, rows: torch.Tensor, max_new_tokens: int, **_: Any) -> Any:
+        """See GenerationMixin."""
+        assert max_new_tokens == 20
+        return super().generate(
+            rows, attention_mask=torch.ones_like(rows), max_new_tokens=self.horizon, pad_token_id=99, do_sample=False
+        )
+
+
+def transfer(upstream: Upstream, case: Case) -> dict[str, Any]:
+    module = upstream.module("direct.py")
+    asked: list[list[str]] = []
+
+    class Texts:
+        """Both tokenizers: letters; a padding token has none."""
+
+        def decode(self, row: torch.Tensor) -> str:
+            return "".join(chr(97 + x) for x in row.tolist() if x != 99)
+
+        def __call__(self, texts: list[str], **_: Any) -> Any:
+            asked.append(texts)
+            return {}
+
+    self = object.__new__(module.TQ_direct)
+    self.llm_dev, self.tokenizer, self.reward_tokenizer = "cpu", Texts(), Texts()
+    self.LLM = Continued(table(case), end(case))
+    self.LLM.horizon = case["horizon"]
+
+    class Reward:
+        """The reward model: rewards of the texts that were tokenized last."""
+
+        config = SimpleNamespace(to_dict=dict)
+
+        def __call__(self, **_: Any) -> Any:
+            return SimpleNamespace(logits=torch.tensor([[worth(t)] for t in asked[-1]]))
+
+    self.RM = Reward()
+    stay = mock.patch.object(torch.Tensor, "to", lambda self, *_, **__: self)
+    start = mock.patch.object(module.TQ_direct, "get_input_ids", lambda self, prompt: ids(case))
+    with stay, start:
+        text, _ = self.generate("", 1 / case["alpha"], case["k"], case["limit"], "greedy")
+    return {"tokens": text[0], "asked": [sorted(texts) for texts in asked]}
+
+
+def proxy_tuning(upstream: Upstream, case: Case) -> dict[str, Any]:
+    from transformers import StoppingCriteriaList
+
+    given = {"torch": torch, "F": torch.nn.functional, "StoppingCriteriaList": StoppingCriteriaList}
+    given |= {"LogitsProcessorList": LogitsProcessorList, "PreTrainedTokenizer": Any, "ModelOutput": Any}
+    given |= {n: getattr(typing, n) for n in ("Optional", "Dict", "Any")}
+    given["top_k_top_p_filtering"] = lambda scores, top_p: TopPLogitsWarper(top_p)(None, scores)  # of transformers 4
+    models = {"base": table(case), "expert": drafter(case), "plain": plain_one(case)}
+    load = SimpleNamespace(from_pretrained=lambda name, **_: Generating(models[name]))
+    made = upstream.names("modeling/dexperts.py", "DExpertsLlama", **given, AutoModelForCausalLM=load)["DExpertsLlama"]
+    tokenizer = SimpleNamespace(eos_token_id=-1 if end(case) is None else end(case), pad_token_id=0)
+    both = made("base", "expert", "plain", tokenizer, alpha=case["alpha"], model_kwargs={})
+    heat, p = case["temperature"], case.get("settings", {}).get("top_p", 1.0)
+    with sampled(case):
+        mask = torch.ones_like(ids(case))
+        text = both.generate(ids(case), case["limit"], bool(heat), p, heat or 1.0, attention_mask=mask)
+    calls = {len(m.calls) for m in (both.base, both.expert, both.antiexpert)}
+    return {"tokens": text[0], "calls": max(calls)}
+
+
+class Passages(Generating):
+    """A table that takes the passages' texts, which its embeddings would be made of."""
+
+    def generate(self, rows: torch.Tensor, **given: Any) -> Any:
+        """See GenerationMixin."""
+        extra = [given.pop(name) for name in ("extra_text_input_ids", "extra_text_attention_mask")]
+        assert all(e.shape[0] == 1 for e in extra)
+        return super().generate(rows, **given, attention_mask=torch.ones_like(rows))
+
+
+def pe_rank(upstream: Upstream, case: Case) -> dict[str, Any]:
+    """A text of `size` tokens and one more for each passage; the token that begins a ranking is 0, that which ends it 1."""
+    name = "ListwiseTextEmbeddingRanker"
+    made = upstream.names("src/ranker.py", "Ranker", name, torch=torch, re=re)[name]
+    n = case["passages"]
+    self = object.__new__(made)
+    rows = torch.zeros(n, 1, dtype=torch.long)
+    self.device, self.oringinal_vocab_size = "cpu", case["size"]
+    self._encoder_tokenizer = mock.Mock(return_value=SimpleNamespace(input_ids=rows), pad_token_id=9)
+    self._tokenizer = mock.Mock(bos_token_id=0, eos_token_id=1)
+    self._tokenizer.apply_chat_template.return_value = ids(case)
+    self._model = Passages(untied(case["size"] + n, case["seed"], window=None), 1)
+    return {"ranking": self("a query", [{"content": f"passage {i}"} for i in range(n)])}
+
+
+USUAL = (1, 2, 3, 4, 5)
+LOGS = tuple(math.log(1 + n, 6) / 0.2 for n in (1, 2, 3, 4, 5))
+POWERS = tuple(1.5**n / 2 for n in (1, 2, 3, 4, 5))
+BLOCKED = (0, 0, 0, 5, 1e6)
+"""What its table has: runs of five have infinite resistance."""
+
+
+def prompts(*lengths: int) -> Sequence[tuple[int, ...]]:
+    """Prompts of several lengths."""
+    return [tuple((7 * i + 3 * n) % 6 for i in range(n)) for n in lengths]
+
+
+SHORT, MIDDLE, LONG = prompts(3, 8, 17)
+
+RECORDINGS = [
+    Recording(
+        "momentum",
+        "gmftbyGMFTBY/MomentumDecoding",
+        "84f3d8ba9c30880675e854c5a6e619cecbc964e1",
+        "models/simctggpt.py, SimCTGGPT.resistance_decoding; models/utlis_ngram.py, ResistanceDecodingNGram",
+        momentum,
+        tabled(
+            "{function} {seed}",
+            "function seed prompt limit k alpha resistance eos",
+            (
+                ("mapped", 1, SHORT, 60, 5, 0.2, USUAL, ()),
+                ("mapped", 2, LONG, 40, 4, 0.02, USUAL, ()),
+                ("ours", 3, MIDDLE, 60, 5, 0.2, BLOCKED, ()),
+                ("ours", 4, LONG, 40, 3, 0.6, BLOCKED, (5,)),
+                ("constant", 5, MIDDLE, 40, 5, 0.05, (2, 2, 2, 2, 2), ()),
+                ("log", 6, SHORT, 40, 4, 0.03, LOGS, ()),
+                ("exp", 7, LONG, 60, 5, 0.2, POWERS, (4,)),
+                ("exp", 8, SHORT, 9, 9, 0.1, POWERS, ()),
+            ),
+            size=9,
+            sharp=1.5,
+        ),
+        "greedy",
+        "resistance: the table of the lengths from 1 on of its resistance_function; mapped: the one that its comments name for "
+        "GPT-2 XL, by the function's own argument. It does not sample",
+    ),
+    Recording(
+        "frustratingly_simple",
+        "LHRYANG/FSD",
+        "46df7d5bc6228bd5045b68c09f85d75bcceb1fdf",
+        "utils.py, fsd_decoding; ngram_model/fsd.py, NGram",
+        fsd,
+        tabled(
+            "{seed} {n}",
+            "seed prompt limit k alpha n beta",
+            (
+                (1, SHORT, 40, 3, 0.65, 3, 0.9),
+                (2, LONG, 40, 4, 0.3, 2, 0.5),
+                (3, (2,), 40, 3, 0.4, 4, 0.9),
+                (4, MIDDLE, 30, 5, 0.65, 1, 0.9),
+                (5, LONG, 60, 6, 0.6, 6, 0.5),
+                (6, MIDDLE, 9, 9, 0.2, 3, 0.9),
+            ),
+            size=9,
+        ),
+        "greedy",
+        "no stop words; early_stop, so that no token is ruled out. It does not sample, and does not stop at an end token",
+    ),
+    Recording(
+        "uscd",
+        "alphadl/CodeGen-USCD",
+        "bcad9d405aead0dfbfc26b4a716a57676a4c5c92",
+        "bigcode_eval/contrast.py, EnsembleLogitsProcessor",
+        uscd,
+        tabled(
+            "{rows} {seed} {temperature}",
+            "rows seed weight sure least temperature lame",
+            (
+                ("together", 1, 0.7, 0.005, 0.667, 0, (5,)),
+                ("together", 2, 0.4, 0.15, 0.333, 0, (4, 4, 2)),
+                ("together", 3, 0.7, 0.1, 0.667, 0.8, (5,)),
+                ("together", 4, 0.5, 0.3, 0.2, 1.0, (0,)),
+                ("together", 5, 0.7, 0.12, 0.667, 0, MIDDLE),
+                ("together", 6, 0.3, 0.3, 0.2, 0.2, MIDDLE),
+                ("generate", 7, 0.4, 0.3, 0.333, 0, (4, 4, 2, 0, 1, 2, 3, 4)),
+                ("generate", 8, 0.7, 0.1, 0.667, 0, (5, 1, 2, 0, 1, 2, 3, 4)),
+            ),
+            size=9,
+            prompt=MIDDLE,
+            limit=24,
+        ),
+        "greedy, sampled",
+        "weight, sure, least: source_weights, mean_num, filter_num. together: both rows have the same reply; generate: "
+        "transformers' generate of both rows, as published, where each writes its own where the model is sure",
+    ),
+    Recording(
+        "self_contrast_moe",
+        "DavidFanzz/SCMoE",
+        "857fad79769c61b25ad87d0618246490bf5551a2",
+        "decodingmethod/moe_utils.py, scmoe and scmoe_with_sampling",
+        scmoe,
+        tabled(
+            "{seed} {temperature}",
+            "seed prompt limit rank alpha beta temperature eos",
+            (
+                (1, SHORT, 24, 3, 0.1, 0.5, 0, ()),
+                (2, LONG, 24, 1, 0.3, 0.5, 0, ()),
+                (3, MIDDLE, 40, 2, 0.1, 1.5, 0, (3,)),
+                (4, SHORT, 24, 3, 0.2, 0.5, 1.0, ()),
+                (5, LONG, 40, 4, 0.1, 0.5, 0.7, (2,)),
+                (6, MIDDLE, 24, 2, 0.3, 1.0, 1.5, ()),
+            ),
+            size=9,
+        ),
+        "greedy, sampled",
+        "rank: student_routed_tok + 1; a temperature: of both, teacher and student; early_stop, so that texts may end",
+    ),
+    Recording(
+        "alignment_enhanced",
+        "GIGABaozi/AED",
+        "63a8599482bcec22e03623d797bfeb339f65a296",
+        "utilz.py, AEDecoding.generate and Weight.update (topp_weight6)",
+        aligned,
+        tabled(
+            "{seed} {system} {shown} {temperature}",
+            "seed prompt limit system preamble shown nucleus bias temperature",
+            (
+                (1, SHORT, 24, "prt20", PREAMBLE, 0, 0.9, 4.0, 0),
+                (2, LONG, 24, "prt24", PREAMBLE, 2, 0.9, 0.0, 0),
+                (3, MIDDLE, 24, "prt28", PREAMBLE, 0, 0.5, 2.0, 1.0),
+                (4, LONG, 40, "", (), 1, 0.7, 0.5, 0),
+                (5, MIDDLE, 24, "prt20", PREAMBLE, 3, 0.9, 1.0, 0.7),
+            ),
+            size=9,
+        ),
+        "greedy, sampled",
+        "its loop never calls the rule, which cannot run as it stands: here every merge of two rows calls it before, with "
+        "show_flag off; no attack is judged",
+    ),
+    Recording(
+        "autodeco",
+        "Zacks917/AutoDeco",
+        "6e347ba59c5faa07b9b2fa709812706a96159d75",
+        "config/deepspeed/templlm_gptoss.py, TempLLMGptOssForCausalLM._sample",
+        autodeco,
+        tabled(
+            "{seed} {temperature}",
+            "seed prompt limit temperature eos sharp",
+            (
+                (1, SHORT, 24, 1, (), 2.0),
+                (2, MIDDLE, 40, 1, (), 1.5),
+                (3, LONG, 40, 1, (2,), 1.0),
+                (4, MIDDLE, 9, 1, (), 3.0),
+                (5, SHORT, 24, 0, (), 2.0),
+                (6, LONG, 40, 1, (7,), 1.0),
+            ),
+            size=9,
+        ),
+        "greedy, sampled",
+        "heads without weights stand in, which say the probability of the likeliest token: what its heads read is not compared",
+    ),
+    Recording(
+        "transfer_q",
+        "umd-huang-lab/Transfer-Q",
+        "1f983e8e63eb86c373043a24d20baa77d72092f9",
+        "direct.py, TQ_direct.generate",
+        transfer,
+        tabled(
+            "{seed} {horizon}",
+            "seed prompt limit k horizon alpha eos",
+            (
+                (1, SHORT, 6, 5, 20, 1.0, ()),
+                (2, LONG, 8, 3, 20, 0.3, ()),
+                (3, MIDDLE, 8, 9, 2, 1.0, ()),
+                (4, SHORT, 12, 4, 1, 0.5, ()),
+                (5, MIDDLE, 4, 4, 8, 0.1, (5,)),
+            ),
+            size=9,
+        ),
+        "greedy",
+        "alpha: one over weight; one model writes and continues. Its other method cannot run: it appends to what it overwrote. "
+        "asked: the texts whose reward is asked, by step",
+    ),
+    Recording(
+        "proxy_tuning",
+        "alisawuffles/proxy-tuning",
+        "5f2da2c2783b3dd898f76e3df3759f16350d9b15",
+        "modeling/dexperts.py, DExpertsLlama.generate",
+        proxy_tuning,
+        tabled(
+            "{seed} {alpha} {temperature}",
+            "seed prompt limit alpha temperature eos settings",
+            (
+                (1, SHORT, 24, 1.0, 0, (), {}),
+                (2, LONG, 24, 0.4, 0, (), {}),
+                (3, MIDDLE, 40, 3.0, 0, (2,), {}),
+                (4, SHORT, 24, 1.0, 1.0, (), {}),
+                (5, MIDDLE, 40, 2.0, 0.7, (4,), {}),
+                (6, LONG, 24, 1.0, 0.8, (), {"top_p": 0.9}),
+            ),
+            size=9,
+        ),
+        "greedy, sampled",
+        "the expert has no chat template. calls: of each model",
+    ),
+    Recording(
+        "pe_rank",
+        "liuqi6777/pe_rank",
+        "13e5107868cc8a818e4f036b50be275e1853c974",
+        "src/ranker.py, ListwiseTextEmbeddingRanker.__call__",
+        pe_rank,
+        tabled(
+            "{seed} {passages}", "seed passages prompt", ((1, 3, SHORT), (2, 20, LONG), (3, 8, MIDDLE), (4, 2, (5, 0))), size=6
+        ),
+        "greedy",
+        "a passage is one token, there the embedding of a text. ranking: the passages by number",
+    ),
+]
