@@ -65,9 +65,6 @@ def filled(
     return recorded(program, ours, kind="masked", **more)
 
 
-<<<<<<< HEAD
-ORDER = "upstream cuts by top_p before top_k, a request here by top_k first (generation_utils/dream_generation_utils.py:65)"
-=======
 def guided(case: Case, backend: str) -> Columns:
     """Every second call is that behind masks."""
 
@@ -82,7 +79,7 @@ def guided(case: Case, backend: str) -> Columns:
     return {"output": found.output, "canvases": asked[::2]}
 
 
->>>>>>> main
+ORDER = "upstream cuts by top_p before top_k, a request here by top_k first (generation_utils/dream_generation_utils.py:65)"
 ENTRIES = [
     filled("fast_dllm_plusplus", "block", "margin"),
     filled("fast_dllm_prefix", "block", "tau"),
