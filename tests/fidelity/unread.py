@@ -68,7 +68,6 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     },
     "dllm/llada2*": {"steps_per_block": QUOTA, "eos_id": "no end stands in a recorded text"},
     "dllm/dkv_cache_dream_prefill": {
-        "alg": ("maskgit_plus",),
         "cache_steps": "upstream reads it in the variant that decides with a cache, not in this one",
         "shift_type": "as that",
     },
@@ -88,7 +87,6 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         **dict.fromkeys(("dropout", "window", "sigma", "scale", "preserved_tokens"), "the kept positions are handed over"),
     },
     "dllm/sdlm_*": {
-        "alg": ("prob_conf",),
         "use_cache": "the file is of one cache",
         "eos_id": "no end stands in a recorded text",
     },
