@@ -27,9 +27,9 @@ class Generating(TableLM):
         size = self.table.vocab.size
         return torch.zeros(size) if size in text else super().row(text)
 
-    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, max_new_tokens: int, **more: Any) -> Any:
+    def generate(self, input_ids: Any, attention_mask: Any, max_new_tokens: int, **more: Any) -> Any:  # type: ignore[override]
         """The sequences, in transformers' form."""
-        texts, new = [ids[mask].tolist() for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)], []
+        texts, new = [ids[mask].tolist() for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)], list[list[int]]()
         while len(new) < max_new_tokens and not all(self.eos in text for text in texts):
             new.append([more["pad_token_id"] if self.eos in text else int(self.row(text).argmax()) for text in texts])
             for text, token in zip(texts, new[-1], strict=True):
