@@ -76,7 +76,7 @@ def gs_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
 class Room(TableLM):
     """A model whose cache is a pair of the authors' `KVCache`; a mask has ones where a token is seen."""
 
-    def forward(self, input_ids: Any, past_key_values: Any, attention_mask: Any = None, **more: Any) -> Any:
+    def forward(self, input_ids: Any, past_key_values: Any, attention_mask: Any = None, **more: Any) -> Any:  # type: ignore[override]
         """See TableLM."""
         (keys, values), mask = past_key_values[0], None if attention_mask is None else attention_mask.bool()
         cache = SimpleNamespace(
@@ -174,6 +174,6 @@ RECORDINGS = [
             k=10,
         ),
         "greedy",
-        "k: its K, and its template; the tokens of the text that fill what is not known, random there, are the prompt's in turn",
+        "k: its K, and its template; the tokens of the text that fill what is not known, random there, are the prompt's",
     ),
 ]
