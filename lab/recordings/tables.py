@@ -212,29 +212,6 @@ class TableLM(torch.nn.Module):
         logits = torch.stack([torch.stack([self.row(t) for t in row]) for row in texts])
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
 
-    def generate(
-        self,
-        input_ids: torch.Tensor,
-        *,
-        max_new_tokens: int,
-        logits_processor: Sequence[Any] = (),
-        stopping_criteria: Sequence[Any] = (),
-        temperature: float = 0,
-        **_: Any,
-    ) -> torch.Tensor:
-        """int64[1, T]: a text with its continuation, as transformers makes it of one text: processors, then the temperature,
-        until the end or a criterion. Greedy at temperature 0."""
-        for _i in range(max_new_tokens):
-            scores = self.row(input_ids[0].tolist())[None]
-            for processor in logits_processor:
-                scores = processor(input_ids, scores)
-            p = torch.softmax(scores / (temperature or 1), -1)
-            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
-            input_ids = torch.cat([input_ids, x], 1)
-            if int(x) == self.config.eos_token_id or any(bool(c(input_ids, scores)) for c in stopping_criteria):
-                break
-        return input_ids
-
     @staticmethod
     def _text(
         keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, b: int, i: int, slot: int
@@ -283,6 +260,33 @@ class Generating(TableLM, GenerationMixin):
         length = 0 if past_key_values is None else past_key_values.get_seq_length()
         given = {"past_key_values": past_key_values, "attention_mask": attention_mask}
         return {"input_ids": input_ids[:, length:], **given, "use_cache": more.get("use_cache")}
+
+
+class Generates(TableLM):
+    """With the `generate` of transformers, as far as decoders of one text use it; it has no cache."""
+
+    def generate(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        max_new_tokens: int,
+        logits_processor: Sequence[Any] = (),
+        stopping_criteria: Sequence[Any] = (),
+        temperature: float = 0,
+        **_: Any,
+    ) -> torch.Tensor:
+        """int64[1, T]: a text with its continuation, as transformers makes it of one text: processors, then the temperature,
+        until the end or a criterion. Greedy at temperature 0."""
+        for _i in range(max_new_tokens):
+            scores = self.row(input_ids[0].tolist())[None]
+            for processor in logits_processor:
+                scores = processor(input_ids, scores)
+            p = torch.softmax(scores / (temperature or 1), -1)
+            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
+            input_ids = torch.cat([input_ids, x], 1)
+            if int(x) == self.config.eos_token_id or any(bool(c(input_ids, scores)) for c in stopping_criteria):
+                break
+        return input_ids
 
 
 class Stream:

@@ -176,7 +176,8 @@ def dflash_like(
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
     rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
     parts = parts_of(source)
-    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop={"d2t", "t2d"}.union(*parts.values()))
+    maps = {"d2t", "t2d"} if has("lm_head.weight") else set[str]()
+    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop=maps.union(*parts.values()))
     tokens = draft_tokens(source, rows, vocab) if has("lm_head.weight") else None
     if tokens is not None:
         found["output.tokens"] = tokens

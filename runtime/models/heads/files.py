@@ -76,6 +76,12 @@ def _files(folder: Path) -> list[Path]:
             if index.is_file():
                 return shards(index)
             if whole in found:
+                others = [
+                    p.name for p in found if p.suffix == ".safetensors" and not p.stem.startswith((*_NAMED, "consolidated"))
+                ]
+                if others:
+                    raise DecError(f"{folder} has {', '.join(others)} beside {whole.name}, and no index that names it",
+                                   hint="keep one, or add model.safetensors.index.json")  # fmt: skip
                 return [whole]
     if len(found) == 1:
         return found

@@ -84,13 +84,17 @@ def renamed(
     source: HeadFolder, rules: Mapping[str, str], *, drop: Iterable[str] = ()
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The source's tensors, of any shapes, by our names, and how to get back. rules: beginnings in the file -> ours, the
-    longest first; a name without a rule stays. drop: names that are not part of the head."""
-    out, left = {}, set(drop)
+    longest first; a name without a rule stays. drop: names that are not part of the head. Raises DecError for two tensors that
+    are one part."""
+    out, left = dict[str, Tensor](), set(drop)
     for name in source.tensors:
         if name in left or name.endswith(_USELESS):
             continue
         begin = max((b for b in rules if name.startswith(b)), key=len, default=None)
-        out[name if begin is None else rules[begin] + name.removeprefix(begin)] = source.tensors[name]
+        ours = name if begin is None else rules[begin] + name.removeprefix(begin)
+        if ours in out:
+            raise DecError(f"{source.folder} has a tensor {name}, and another that is the same part of the head")
+        out[ours] = source.tensors[name]
     return out, {ours: published for published, ours in rules.items()}
 
 
