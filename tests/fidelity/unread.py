@@ -40,6 +40,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     "logits/mbr": {"metric": ("chrf",), "char_order": (6,), "word_order": (0, 2), "beta": (2,)},
     "logits/awrs": {"algorithm": ("recursive",)},
     "ar2/hf_universal_assisted": {"target_lookbehind": "tokens of two tokenizers are lined up by their text"},
+    "authors/exspec": {"cache": "whether the target has a cache"},
     "authors/jacobi": {"cache": "whether the tokens that no longer change are computed again"},
     "ar/lookahead": {"POOL_FROM_PROMPT": "texts are compared"},
     "ar2/sequoia_greedy": {"growmap": CALLS, "size": CALLS},
