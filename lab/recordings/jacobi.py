@@ -18,6 +18,7 @@ class Seq2Seq:
     tokens of each call, and where they stand."""
 
     name_or_path = "table"
+    config: Any = None
 
     def __init__(self, model: TableLM) -> None:
         self.model, self.fed, self.at = model, list[list[int]](), list[int]()
@@ -53,7 +54,7 @@ def jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 def gs_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
     absent = ("datasets", "dotenv", "git", "more_itertools", "pandas", "src.viz")
-    module = upstream.module("src/ipi/decoders/hybrid_jacobi.py", ".", absent)
+    module: Any = upstream.module("src/ipi/decoders/hybrid_jacobi.py", ".", absent)
     module.sliced = lambda xs, n: [xs[i : i + n] for i in range(0, len(xs), n)]
     begin, eos, length, block = case["prompt"][0], (*case["eos"], -1)[0], 1 + case["expected"], case["block"]
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=eos, model_max_length=512)

@@ -65,8 +65,25 @@ def filled(
     return recorded(program, ours, kind="masked", **more)
 
 
+def guided(case: Case, backend: str) -> Columns:
+    """Every second call is that behind masks."""
+
+    def races(key: Recorded, n: int) -> Any:
+        return uniforms(case["seed"], key.call, in_block(key, case) + key.lane[0], n)
+
+    drawn = {"noise": races, "shaping": {"temperature": case["temperature"]}} if case["temperature"] else {}
+    params = {name: case[name] for name in ("block", "steps", "scale")}
+    table = canvas(case["size"], case["seed"])
+    found = run("llada_guided", table, case["prompt"], case["length"], backend, **drawn, **params)
+    asked = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
+    return {"output": found.output, "canvases": asked[::2]}
+
+
 ENTRIES = [
     filled("fast_dllm_plusplus", "block", "margin"),
+    filled("fast_dllm_prefix", "block", "tau"),
+    filled("fast_dllm_factor", "block", "factor"),
+    recorded("llada_guided", guided, kind="masked"),
     filled("fast_dllm_dream", "block", "tau"),
     filled("fast_dllm_dream_quota", "steps", "tau", first=in_canvas),
     filled("adablock_dream", "block", "tau", "trust", first=in_computed),
