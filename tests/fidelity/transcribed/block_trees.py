@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from fidelity.entry import recorded
 from fidelity.transcribed.compared import Columns, Compared, Text, after, by_call, replayed, unhurried, verified
-from fidelity.transcribed.masks import Entries
 from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.reading import Reading
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from lab.recordings import marginal_trees
+from lab.recordings.grids import Entries
 
 SIZE = 6
 
