@@ -116,7 +116,9 @@ class Runner(MaskedLM):
         states = getattr(batch, "model_specific_states", None) or {}
         shifted = "attention_mask" in states  # a row predicts the next cell
         if self.target is not None and (batch.dllm_causal_kv_update or states.get("attention_mask") is not None):
-            rows = torch.stack([self.target.row([*self.text, *block[: i + 1]]) for i in range(len(block))])
+            whole = block[: block.index(mask)] if mask in block else block  # no text goes on behind a mask
+            read = [self.target.row([*self.text, *whole[: i + 1]]) for i in range(len(whole))]
+            rows = torch.stack([*read, *[torch.zeros(mask)] * (len(block) - len(whole))])
         else:
             seen = dict(enumerate([*self.text, *block]))
             self.length = len(seen)
@@ -194,7 +196,7 @@ def pangu_block(upstream: Upstream, case: Case) -> dict[str, Any]:
         )  # fmt: skip
         return algorithm.run(runner, batch)[1]
 
-    algorithm.pad_id = -1
+    algorithm.pad_id, algorithm.fia_length = -1, 256
     call(text)
     for _ in range(case["blocks"]):
         runner.text = [*text]
