@@ -32,12 +32,14 @@ class MaskedLM:
     """The authors' model, by a table. Logits are float32, the logarithms of its probabilities; the mask's id is the table's
     size.
 
-    shift: the row of a cell predicts the next one. axis: of the slots in a cache, 2 as in Llama or 1 as in Dream. canvases: of
-    each call the canvas that the code had decided by then, -1 where masked; computed: the positions of its rows.
+    shift: the row of a cell predicts the next one. axis: of the slots in a cache, 2 as in Llama or 1 as in Dream. columns: of the
+    logits behind the tokens, without mass. canvases: of each call the canvas that the code had decided by then, -1 where masked;
+    computed: the positions of its rows.
     """
 
-    def __init__(self, table: TableModel, length: int, shift: bool = False, axis: int = 2) -> None:
-        self.table, self.length, self.shift, self.axis = table, length, shift, axis
+    def __init__(self, table: TableModel, length: int, shift: bool = False, axis: int = 2, columns: int = 0) -> None:
+        self.table, self.length, self.shift, self.axis, self.columns = table, length, shift, axis, columns
+        self.dtype = torch.float32
         self.device, self.config = torch.device("cpu"), SimpleNamespace(vocab_size=table.vocab.size, num_hidden_layers=1)
         self.canvases, self.computed = list[list[int]](), list[list[int]]()
 
@@ -81,7 +83,8 @@ class MaskedLM:
         )
         given = self.table.memory(cells, at=sorted(seen)) if len(seen) < self.length else None
         found = self.table.eval_canvas(cells, [min(i + self.shift, self.length - 1) for i in at], given)
-        return torch.tensor([[[float(w) for w in s.weights or ()] for s in found]], dtype=torch.float64).log().float()
+        rows = [[*(float(w) for w in s.weights or ()), *[0.0] * self.columns] for s in found]
+        return torch.tensor([rows], dtype=torch.float64).log().float()
 
 
 def uniforms(seed: int, call: int, position: int, n: int) -> np.ndarray:
@@ -103,7 +106,10 @@ def races(model: MaskedLM, seed: int, cells: Callable[[MaskedLM, int], Sequence[
     def read(rows: int, size: int) -> np.ndarray:
         at = cells(model, rows)
         assert len(at) == rows, f"{rows} rows are drawn, of {len(at)} cells"
-        return np.stack([uniforms(seed, len(model.computed) - 1, i, size) for i in at])
+        found = np.full((rows, size), 0.5)
+        for row, i in zip(found, at, strict=True):
+            row[: model.table.vocab.size] = uniforms(seed, len(model.computed) - 1, i, model.table.vocab.size)
+        return found
 
     def like(x: torch.Tensor, **_: Any) -> torch.Tensor:
         return torch.from_numpy(read(*x.shape[-2:])).reshape(x.shape)
