@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -21,15 +22,19 @@ from lab.recordings.upstream import Upstream
 class Generating(TableLM):
     """A model that also writes greedily, as transformers' `generate` does: behind an end token there is padding."""
 
-    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, max_new_tokens: int, **more: Any) -> Any:
+    def row(self, text: Sequence[int]) -> torch.Tensor:
+        """A row behind padding is one that is not read: zeros."""
+        size = self.table.vocab.size
+        return torch.zeros(size) if size in text else super().row(text)
+
+    def generate(self, input_ids: Any, attention_mask: Any, max_new_tokens: int, **more: Any) -> Any:  # type: ignore[override]
         """The sequences, in transformers' form."""
-        rows = []
-        for ids, mask in zip(input_ids, attention_mask.bool(), strict=True):
-            text, new = ids[mask].tolist(), list[int]()
-            for _ in range(max_new_tokens):
-                new.append(more["pad_token_id"] if self.eos in new else int(self.row([*text, *new]).argmax()))
-            rows.append([*ids.tolist(), *new])
-        return SimpleNamespace(sequences=torch.tensor(rows))
+        texts, new = [ids[mask].tolist() for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)], list[list[int]]()
+        while len(new) < max_new_tokens and not all(self.eos in text for text in texts):
+            new.append([more["pad_token_id"] if self.eos in text else int(self.row(text).argmax()) for text in texts])
+            for text, token in zip(texts, new[-1], strict=True):
+                text.append(token)
+        return SimpleNamespace(sequences=torch.cat([input_ids, torch.tensor(new).T], 1))
 
 
 class Padding:
@@ -77,7 +82,7 @@ def exspec(upstream: Upstream, case: Case) -> dict[str, Any]:
             for i, (text, prompt) in enumerate(zip(texts, prompts, strict=True)):
                 new = text[text != pad].tolist()[len(prompt) :]
                 if len(new) < case["limit"] and eos not in new:
-                    counts[i].append((drafts.shape[1] - 1, int(found[0][i])))
+                    counts[i].append((min(drafts.shape[1] - 1, int((drafts[i] != pad).sum())), int(found[0][i])))
             return found
 
         batch.batch_oracle_verification = verifying
@@ -105,8 +110,8 @@ RECORDINGS = [
                 (3, 8, 0.1, 8, 30, PROMPTS, True, ()),
                 (4, 12, 0.4, 3, 20, PROMPTS[:1], True, ()),
                 (5, 8, 0.3, 2, 20, PROMPTS[1:], False, ()),
-                (6, 8, 0.4, 4, 40, PROMPTS, True, (6,)),
-                (7, 8, 0.3, 5, 40, PROMPTS, False, (3,)),
+                (6, 12, 0.3, 4, 40, PROMPTS, True, (9,)),
+                (7, 12, 0.2, 5, 40, PROMPTS, False, (10,)),
             ),
         ),
         "greedy",

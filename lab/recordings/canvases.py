@@ -23,7 +23,7 @@ def canvas(size: int, seed: int, visibility: Visibility = "full") -> TableModel:
     """A masked table without equal weights: a row depends on its position and on every cell that its call sees."""
     made = TableModel(size, seed, kind="masked", visibility=visibility, vocab="t", name="model")
     rows = untied(size, seed, sharp=2.0)._table
-    made._table = lambda key, name: rows(repr(key), name)  # type: ignore[assignment]
+    made._table = lambda key, name: rows(repr(key), name)  # type: ignore[assignment, arg-type]
     return made
 
 

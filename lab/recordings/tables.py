@@ -174,7 +174,9 @@ class TableLM(torch.nn.Module):
         self.device, self.dtype = torch.device("cpu"), torch.float32
 
     def row(self, text: Sequence[int]) -> torch.Tensor:
-        """float32[V]: the logits after a text."""
+        """float32[V]: the logits after a text; zeros in a row of padding, which sees none."""
+        if not len(text):
+            return torch.zeros(self.table.vocab.size)
         weights = self.table.eval([tuple(text)])[0].weights
         assert weights is not None
         return torch.tensor([float(w) for w in weights], dtype=torch.float64).log().float()

@@ -79,6 +79,7 @@ def guided(case: Case, backend: str) -> Columns:
     return {"output": found.output, "canvases": asked[::2]}
 
 
+ORDER = "upstream cuts by top_p before top_k, a request here by top_k first (generation_utils/dream_generation_utils.py:65)"
 ENTRIES = [
     filled("fast_dllm_plusplus", "block", "margin"),
     filled("fast_dllm_prefix", "block", "tau"),
@@ -87,7 +88,13 @@ ENTRIES = [
     filled("fast_dllm_dream", "block", "tau"),
     filled("fast_dllm_dream_quota", "steps", "tau", first=in_canvas),
     filled("adablock_dream", "block", "tau", "trust", first=in_computed),
-    filled("dkv_prefill", "steps", first=in_canvas),
+    filled(
+        "dkv_prefill",
+        "steps",
+        "alg",
+        first=in_canvas,
+        differs={("12 1.0 4 0.9", column): ORDER for column in ("output", "canvases")},
+    ),
     filled("sdar", "block", "steps", "tau", "order", first=as_computed, blocks=True),
     filled("fast_dllm_v2", "block", "small", "tau", "hold", first=as_computed, blocks=True),
 ]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from lib.engines.device_calls import Drafts
+from lib.lazily import transformers
 from lib.repository import ROOT
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -150,6 +151,53 @@ def test_published_names_of_the_selector(target: Any, tmp_path: Path) -> None:
     runs = [decgraph.load("dflash2").run([5, 9, 20], {**models, "head": at, "selector": at}, **asked)
             for at in (FOLDERS / "dflash2", tmp_path / "head")]  # fmt: skip
     assert runs[0].tokens == runs[1].tokens and runs[0].stats.drafted == runs[1].stats.drafted
+
+
+def test_inside_generate() -> None:
+    """`decgraph.hf` takes the folder twice, and refuses what would leave a part out."""
+    module = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "ar/models/target").eval()
+    ids, asked = torch.tensor([[25, 30, 4, 18]]), {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    want = module.generate(ids, **asked)
+    for program, part in (("dflash2", "selector"), ("domino", "correction"), ("dspark_rnn", "markov")):
+        at = FOLDERS / program
+        door = decgraph.hf(program, head=at, **{part: at, "block": 4})
+        assert module.generate(ids, custom_generate=door, **asked).tolist() == want.tolist()
+    with pytest.raises(DecError, match=r"has prefix_gru\.\* beside its head, which dflash does not read"):
+        decgraph.hf("dflash", head=FOLDERS / "domino", block=4)
+
+
+def test_the_block_is_computed_once(target: Any) -> None:
+    """The engine of what corrects a head goes by what that of the head keeps."""
+    head = hf.load_features(FOLDERS / "domino", target)
+    correction, engines = hf.load_correction(FOLDERS / "domino", head), list[Any]()
+    text, given = [25, 30, 4, 18], Remembered(target, [25, 30, 4, 18], 3)
+    for model in (head, correction):
+        engines.append(causal_engine_of(model))
+        engines[-1].compute([ForwardCall("a", text, (), [5], [-1], [0], [-1, 0], memory=given)])
+    assert engines[1].head is engines[0] and not engines[1]._features
+    (kept,) = engines[0]._features.values()
+    assert list(kept.before.memo) == [18]
+
+
+@pytest.mark.parametrize("name", ["domino", "dspark", "dspark_gated", "dspark_rnn"])
+def test_as_specforge_writes_it(name: str, target: Any, tmp_path: Path) -> None:
+    """The settings in `dflash_config`, and of early folders the names of the correction in a container."""
+    shutil.copytree(FOLDERS / name, tmp_path / "head")
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    for key in ("target_layer_ids", "mask_token_id", "markov_rank", "markov_head_type"):
+        if key in config:
+            config.setdefault("dflash_config", {})[key] = config.pop(key)
+    (tmp_path / "head" / "config.json").write_text(json.dumps(config))
+    file, prefixes = tmp_path / "head" / "model.safetensors", ("markov_head.", "prefix_gru.", "embed_proj.", "confidence_head.")
+    named = {f"logit_head.{k}" if k.startswith(prefixes) else k: t for k, t in load_file(file).items()}
+    save_file(named, file, {"format": "pt"})
+    heads = [hf.load_features(at, target) for at in (FOLDERS / name, tmp_path / "head")]
+    parts = [*heads, *(hf.load_correction(at, h) for at, h in zip((FOLDERS / name, tmp_path / "head"), heads, strict=True))]
+    rows = [part.eval([(5, 9, 20, 7, 8)], target.memory((5, 9, 20)))[0].logits for part in parts]
+    np.testing.assert_array_equal(rows[0], rows[1])
+    np.testing.assert_array_equal(rows[2], rows[3])
+    if name == "dspark":
+        assert load_markov(tmp_path / "head", None, "cpu").vocab.size == 32
 
 
 @pytest.mark.parametrize(
