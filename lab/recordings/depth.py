@@ -1,9 +1,11 @@
-"""Fewer layers for some tokens: Unified Layer Skipping, DEL."""
+"""Fewer layers for some tokens: Unified Layer Skipping, DEL, FREE."""
 
 from __future__ import annotations
 
 import ast
+import datetime
 import time
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any, Optional, Union
 
@@ -168,7 +170,108 @@ def del_(upstream: Upstream, case: Case) -> dict[str, Any]:
     }
 
 
+class Ignored:
+    """A time that nobody reads."""
+
+    def __add__(self, other: Any) -> Ignored:
+        return self
+
+    def __getitem__(self, index: Any) -> Ignored:
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Forgotten."""
+
+
+class T5Layer:
+    """A layer of a free model as the decoder's of FREE's T5 are called, without an encoder."""
+
+    key_value_gen_time, attn_time, ffn_time = (), (), 0
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        bias = lambda queries, keys, device: torch.zeros(1, 1, queries, keys)
+        self.layer = [SimpleNamespace(SelfAttention=SimpleNamespace(compute_bias=bias))]
+
+    def gen_cross_attn_key_value(self, *_: Any, **__: Any) -> Any:
+        """No keys yet."""
+        return None, None
+
+    def __call__(self, hidden_states: torch.Tensor, past_key_value: Any, skip_mask: bool, **_: Any) -> Any:
+        assert not skip_mask
+        held = None if past_key_value is None or past_key_value[0] is None else (past_key_value[0][:, 0].transpose(1, 2),) * 2
+        out, (kept, _) = self.block(hidden_states, held, True)
+        return out, (kept.transpose(1, 2)[:, None],) * 2, None
+
+
+def free(upstream: Upstream, case: Case) -> dict[str, Any]:
+    model, states, n = models(case)["target"], States(), case["layers"]
+    states.readers["state"] = lambda state: model.read_out(state).weights or ()
+    conf = upstream.names(
+        "util/skip_conf.py", "softmax_confidence", "meta_confidence", "get_confidence_class", "get_skip_mask", torch=torch,
+        np=None, AutoConfig=None,
+    )  # fmt: skip
+    of = upstream.names(
+        "models/deploying_t5.py", "DeployT5Stack", T5Stack=object, T5Config=None, torch=torch, datetime=datetime,
+        get_skip_mask=conf["get_skip_mask"], BaseModelOutputWithPastAndCrossAttentions=SimpleNamespace,
+    )["DeployT5Stack"]  # fmt: skip
+    config = SimpleNamespace(
+        use_synchronize=False, use_cache=True, output_attentions=False, output_hidden_states=False, use_return_dict=True,
+        num_layers=n, static_exit_layer=None, tie_word_embeddings=False, exit_conf_type=None, parallel_gen_token=True,
+        shallow2deep_conf_type="softmax", shallow2deep_conf_threshold=case["tau"], copy_skipped_hidden_states=False,
+        use_adapt_threshold=False, parallel_causal_mask=True, use_early_exit=False, use_shallow_deep=True,
+    )  # fmt: skip
+
+    class Stack:
+        is_decoder, gradient_checkpointing, training = True, False, False
+        use_shallow_deep, use_early_exit, shallow_exit_layer, bmm_threshold = True, False, case["exit"], None
+        deploy_time, block_op = defaultdict[str, Any](Ignored), [0] * n
+        parallel_tokens_shallow = parallel_tokens_deep = 0
+        block = [T5Layer(Block(model, i, states)) for i in range(n)]
+        forward, parallel_gen_token = of.forward, of.parallel_gen_token
+        dropout = final_layer_norm = staticmethod(lambda x: x)
+        get_head_mask = staticmethod(lambda mask, n: [None] * n)
+        get_extended_attention_mask = staticmethod(lambda mask, shape: torch.zeros(1, 1, shape[1], mask.shape[-1]))
+        embed_tokens = staticmethod(
+            lambda ids: states.of([("state", model._embed(t, i)) for i, t in enumerate(ids[0].tolist())])[None]
+        )
+
+    Stack.config = config  # type: ignore[attr-defined]
+    stack, text, deep, past = Stack(), list(case["prompt"]), list[int](), None
+    while len(text) < len(case["prompt"]) + case["limit"] and text[-1] not in case["eos"]:
+        done = stack.forward(torch.tensor([text[-1:]]), past_key_values=past, lm_head=states.scores)
+        logits = stack.lm_logits  # type: ignore[attr-defined]
+        if logits is None:
+            deep.append(len(text))
+            logits = states.scores(done.last_hidden_state)
+        past = done.past_key_values
+        text.append(int(logits[0, -1].argmax()))
+    return {"tokens": text, "deep": deep}
+
+
 RECORDINGS = [
+    Recording(
+        "free",
+        "raymin0223/fast_robust_early_exit",
+        "3e503c5694bc05d83fe181e160a0bae4113025c4",
+        "models/deploying_t5.py, DeployT5Stack.forward and parallel_gen_token; util/skip_conf.py, get_skip_mask",
+        free,
+        tabled(
+            "{seed} {layers} layers {exit} {tau}",
+            "seed size prompt layers exit tau limit eos",
+            (
+                (1, 6, (0,), 6, 2, 0.1, 30, ()),
+                (2, 6, (3,), 4, 1, 0.05, 30, ()),
+                (3, 6, (1,), 12, 6, 0.9, 12, ()),
+                (4, 6, (2,), 6, 3, 0.02, 30, ()),
+                (5, 6, (5,), 8, 4, 0.1, 40, (2,)),
+                (6, 6, (0,), 6, 5, 1.0, 12, ()),
+            ),
+        ),
+        "greedy",
+        "a fixed threshold of the softmax; the layers are a free model's, without an encoder; a text begins with one token, as "
+        "a decoder's does",
+    ),
     Recording(
         "del",
         "359171110/DEL",
