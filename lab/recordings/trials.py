@@ -64,7 +64,7 @@ def cautious(upstream: Upstream, case: Case) -> dict[str, Any]:
     hints |= {"LogitsProcessorList": LogitsProcessorList, "StoppingCriteriaList": StoppingCriteriaList}
     more = {"EncoderDecoderCache": EncoderDecoderCache, "print": lambda *_: None}
     name = "_sample_reflect_perplexity"
-    loop = upstream.names(CNTP, f"GenerationMixin.{name}", **sees, **hints, **more)[name]
+    loop = upstream.names(CNTP, name, of="GenerationMixin", **sees, **hints, **more)[name]
     model, eos = Loops(models(case)["target"]), list(case["eos"])
     settings = SimpleNamespace(
         _pad_token_tensor=torch.tensor(-1), output_attentions=False, output_hidden_states=False, output_scores=False,
