@@ -1,11 +1,12 @@
-"""Grammars: which tokens may come next."""
+"""Constraints: which tokens a grammar allows, and draws until a constraint accepts one."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from contextlib import nullcontext, redirect_stdout
 from io import StringIO
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -40,7 +41,7 @@ def models(case: Case) -> dict[str, TableModel]:
 
 
 def grammar(upstream: Upstream, case: Case) -> dict[str, Any]:
-    """Its Cython files have nothing of Cython in them: they run as Python. The loop around the monitor is transformers' there."""
+    """Its Cython files have nothing of Cython in them: they run as Python. The loop around it is transformers'."""
     names = ("alignment", "alignment.monitor", "alignment.monitor.monitor", "alignment.monitor.grammar")
     packages: dict[str, Any] = {name: ModuleType(name) for name in names}
     for name in names:
@@ -81,7 +82,63 @@ LANGUAGES = {
 }
 """Languages, and a grammar of each as Lark writes them."""
 
+
+def awrs(upstream: Upstream, case: Case) -> dict[str, Any]:
+    """One token; its noise is the case's uniforms."""
+    module = {"np": np, "log1mexp": lambda x: np.log(-np.expm1(x))}
+    draw = upstream.names("genlm/control/sampler/token.py", "recursive_awrs", **module)["recursive_awrs"]
+    logits, noise = scores(case), uniforms(case)
+    asked: list[Any] = []
+
+    async def accept(token: int) -> bool:
+        asked.append([int(token), int(token) in case["accepted"]])
+        return bool(asked[-1][1])
+
+    logps = logits - np.log(np.exp(logits).sum())
+    rng = SimpleNamespace(random=lambda shape: noise)
+    given = {"logps": logps, "toks": np.arange(len(logps)), "accept": accept, "rng": rng, "max_rejects": case["tries"]}
+    token, weight, _ = asyncio.run(draw(**given))
+    return {"token": int(token), "tried": asked, "thousandths": int(1000 * weight) if np.isfinite(weight) else None}
+
+
+def scores(case: Case) -> np.ndarray:
+    """float64[V]: the logits of a case."""
+    return np.random.default_rng(case["seed"]).normal(0, 2, case["size"])
+
+
+def uniforms(case: Case) -> np.ndarray:
+    """float64[V]: its noise, one number for each token."""
+    return np.random.default_rng(case["seed"] + 1000).uniform(1e-9, 1 - 1e-9, case["size"])
+
+
 RECORDINGS = [
+    Recording(
+        "awrs",
+        "genlm/genlm-control",
+        "533a36ecaffb2a2c4ebf6b18dab68f7e462d099d",
+        "genlm/control/sampler/token.py, recursive_awrs",
+        awrs,
+        tabled(
+            "{seed} {tries}",
+            "seed size accepted tries",
+            (
+                (1, 12, (0, 3, 5, 9), 64),
+                (2, 12, (7,), 64),
+                (3, 12, tuple(range(12)), 64),
+                (4, 12, (0, 1), 3),
+                (5, 12, (10, 11), 2),
+                (6, 12, (1,), 1),
+                (7, 12, (), 4),
+                (8, 32, (4, 9, 30), 4),
+                (9, 6, (), 64),
+                (10, 6, (2,), 64),
+                (11, 32, (4, 9, 30), 1),
+                (12, 32, tuple(range(0, 32, 2)), 2),
+            ),
+        ),
+        "sampled",
+        "tries: max_rejects; thousandths: of the logarithm of the weight, none where the weight is 0: no token was accepted",
+    ),
     Recording(
         "grammar",
         "ebmoon/greatgramma",
