@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -171,6 +172,8 @@ class ModuleLowering:
             else:
                 body.append(s)
 
+        drafts = Counter(n.tree for s in body for n in S.walk(s) if isinstance(n, S.Draft))
+        lw.continued = {n for n, times in drafts.items() if times > 1 and n in lw.states}
         suite(lw, tuple(body))
         region = lw.b.close()
         states = [StateDecl(s.name, lw.states[s.name].type, s.scope, s.init) for s in states]

@@ -125,6 +125,7 @@ class Lowering:
     gone: dict[str, str] = field(default_factory=dict)
     trees: list[str] = field(default_factory=list)  # drafted so far
     drafting: list[str] = field(default_factory=list)  # being drafted here, innermost last
+    continued: set[str] = field(default_factory=set)  # states that several blocks draft
     policies: dict[str, tuple[S.Policy, dict[str, S.Expr]]] = field(default_factory=dict)
     history: list[Value] = field(default_factory=list)
     opened: dict[int, Value] = field(default_factory=dict)  # expressions `c.masked` inside `unmask` that mean these cells

@@ -155,7 +155,8 @@ def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
 
 
 def draft(lw: Lowering, s: S.Draft) -> None:
-    """`draft t:`: a new tree, or the one a state carries, and what grows it."""
+    """`draft t:`: a new tree, or the one a state carries, and what grows it; a carried one is stored where another block of the
+    program may go on with it."""
     n, old = s.tree, s.tree in lw.env
     if n in lw.states:
         lw.env[n] = lw.one(
@@ -185,6 +186,8 @@ def draft(lw: Lowering, s: S.Draft) -> None:
 
     lw.module.drafts.append(Block(n, before, lw.env[n], lw.b.since(first)))
     lw.drafting.pop()
+    if n in lw.continued:
+        lw.emit("state.write", lw.env[n], span=s.span, state=n, type=lw.states[n].type)
 
 
 def draw(lw: Lowering, s: S.Draw) -> None:

@@ -168,7 +168,8 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
 def _reading(kind: Any, calls: list[Asked], source: Uniforms) -> Any:
     class Reading(kind):  # type: ignore[misc]
         def key(self, *what: Any, **more: Any) -> Any:
-            return recorded_noise.at(super().key(*what, **more), len(calls) - 1, calls[-1].cells if calls else (), source)
+            last = calls[-1] if calls else Asked((), 0, ())
+            return recorded_noise.at(super().key(*what, **more), len(calls) - 1, last.cells, last.computed, source)
 
     return Reading
 
@@ -210,7 +211,7 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
         def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None, **kind: Any) -> Any:
             if self.remembering is not None:
                 calls.append(self.remembering)
-            if not rows:  # a memory's own call
+            if not rows or model.kind != "masked":  # a memory's own call, or one of a causal model beside
                 return super().count_call(model, rows, cells, computed, **kind)
             width = max(1, len(calls[-1].computed))
             calls[-1].canvases = (cells if computed is None else computed) // width

@@ -10,10 +10,10 @@ from fidelity import recorded_noise
 from fidelity.entry import Case, recorded
 from fidelity.recorded_noise import Recorded
 from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.transcribed.masks import drawn, uniforms
 from fidelity.watched import run
 
 from decgraph.runtime.models.table import TableModel
+from lab.recordings.grids import drawn, uniforms
 from lab.recordings.tables import untied
 
 SIZE = 6
@@ -76,7 +76,7 @@ def speculative_jacobi_ours(case: Mapping[str, Any], backend: str) -> Columns:
     def reading(kind: Any) -> Any:
         class Reading(kind):  # type: ignore[misc]
             def key(self, *what: Any, **more: Any) -> Any:
-                return recorded_noise.at(super().key(*what, **more), 0, (), given)
+                return recorded_noise.at(super().key(*what, **more), 0, (), (), given)
 
         return Reading
 

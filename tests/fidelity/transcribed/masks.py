@@ -6,9 +6,7 @@ canvas and asks for the rows that it computes. What a call does not see at all i
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,54 +14,7 @@ from fidelity.canvases import MASK, run, steps
 from fidelity.recorded_noise import Recorded
 from fidelity.transcribed.compared import Columns, Compared
 
-from decgraph.runtime.models.interface import MASK as MASKED
-from decgraph.runtime.models.interface import Scores
-from decgraph.runtime.models.table import TableModel
-
-SIZE = 7
-
-
-class Entries:
-    """A table's entries, with so many different weights that two cells are equally sure by chance alone never."""
-
-    def __init__(self, seed: int, size: int) -> None:
-        self.seed, self.size = seed, size
-        self.touched: dict[Any, Scores] = {}
-        self.zeros, self.power = False, 1
-
-    def __call__(self, key: Any, name: str) -> Scores:
-        if key not in self.touched:
-            drawn_ = random.Random(f"{self.seed}:{key!r}")
-            weights = [drawn_.randint(1, 1 << 20) ** 2 for _ in range(self.size)]
-            self.touched[key] = Scores(weights=tuple(Fraction(w, sum(weights)) for w in weights))
-        return self.touched[key]
-
-
-def table(seed: int, size: int = SIZE, name: str = "model") -> TableModel:
-    """A masked table."""
-    made = TableModel(size, seed, kind="masked", vocab="t", name=name)
-    made._table = Entries(seed, size)  # type: ignore[assignment]
-    return made
-
-
-def rows(model: Any, seen: Mapping[int, int], length: int, at: Iterable[int]) -> dict[int, np.ndarray]:
-    """float64[V] for each of these positions, of a call that sees these cells (MASK where one is masked) and no others."""
-    cells = tuple(MASKED if seen.get(i, MASK) == MASK else seen[i] for i in range(length))
-    at = list(at)
-    given = model.memory(cells, at=sorted(seen)) if len(seen) < length else None
-    found = model.eval_canvas(cells, at, given) if given is None or at else []
-    return {i: np.asarray([float(w) for w in s.weights]) for i, s in zip(at, found, strict=True)}
-
-
-def uniforms(seed: int, call: int, lane: Sequence[int], n: int, what: str = "") -> np.ndarray:
-    """The numbers that a draw after a call reads, which both sides are given: float64[n]. what: which of several draws."""
-    return np.random.default_rng((seed, call + 1, n, *lane, *what.encode())).random(n)
-
-
-def drawn(p: np.ndarray, u: np.ndarray) -> int:
-    """The token that wins the race of these numbers."""
-    with np.errstate(divide="ignore"):
-        return int(np.argmin(np.where(p > 0, -np.log(u) / p, np.inf)))
+from lab.recordings.grids import drawn, rows, table, uniforms
 
 
 def source(seed: int, sites: Mapping[str, str] | None = None) -> Any:
@@ -124,37 +75,6 @@ def masked(program: str, *names: str, model: Any = None, sites: Mapping[str, str
     return ours
 
 
-def fast_dllm(case: Mapping[str, Any]) -> Columns:
-    """A whole call opens a block and already decides; then calls of the block, with what stands behind it where only the text
-    before it is cached, until nothing of it is masked."""
-    model, w = table(case["seed"]), Watch(case["prompt"], case["length"])
-    total, dual = len(w.cells), "factor" in case
-    for start in range(w.start, total, case["block"]):
-        end, cached, first = min(start + case["block"], total), {}, True
-        while any(w.cells[i] == MASK for i in range(start, end)):
-            fresh = range(total) if first else range(start, end if dual else total)
-            cached.update({i: w.cells[i] for i in fresh})
-            w.call(fresh)
-            p = rows(model, cached, total, [i for i in range(start, end) if w.cells[i] == MASK])
-            if case.get("sampled"):
-                u = {i: uniforms(case["seed"], len(w.computed) - 1, (i - start,), SIZE) for i in p}
-                x = {i: drawn(p[i], u[i]) for i in p}
-            else:
-                x = {i: int(np.argmax(p[i])) for i in p}
-            order = sorted(p, key=lambda i: -p[i][x[i]])
-            if dual:
-                n = 1
-                while n < len(order) and p[order[n]][x[order[n]]] >= 1 - case["factor"] / (n + 2):
-                    n += 1
-                taken = order[:n]
-            else:
-                taken = [i for n, i in enumerate(order) if n == 0 or p[i][x[i]] >= case["tau"]]
-            for i in taken:
-                w.cells[i] = x[i]
-            first = False
-    return w.done()
-
-
 def filtered(place: Any, sure: Any) -> float:
     """A stand-in for the trained filter, of a whole block's confidences: is this cell above the others' mean?"""
     rest = [float(s) for i, s in enumerate(sure) if i != int(place)]
@@ -202,14 +122,6 @@ def learn2pd_ours(case: Mapping[str, Any], backend: str) -> Columns:
     return {"output": found.output, "computed": [c.computed for c in found.calls]}
 
 
-CASES = {
-    f"seed{s} {'drawn' if sampled else 'greedy'}": {
-        "seed": s, "prompt": (1, 2, s), "length": 12, "block": b, "sampled": sampled,
-    }
-    for s, b in ((1, 4), (2, 6), (3, 12), (4, 4), (5, 6))
-    for sampled in (False, True)
-}  # fmt: skip
-
 COMPARED = [
     Compared(
         "learn2pd_eot",
@@ -231,21 +143,5 @@ COMPARED = [
             for sampled in (False, True)
         },
         "where a block was cut their filter is given too few numbers and fails; it is given zeros here",
-    ),
-    Compared(
-        "fast_dllm_prefix",
-        "NVlabs/Fast-dLLM f6b35ec, llada/generate.py, generate_with_prefix_cache and get_transfer_index",
-        fast_dllm,
-        masked("fast_dllm_prefix", "block", "tau"),
-        {name: {**case, "tau": 0.3 + case["seed"] / 20} for name, case in CASES.items()},
-        "",
-    ),
-    Compared(
-        "fast_dllm_factor",
-        "NVlabs/Fast-dLLM f6b35ec, llada/generate.py, generate_with_dual_cache and get_transfer_index_dynamic",
-        fast_dllm,
-        masked("fast_dllm_factor", "block", "factor"),
-        {name: {**case, "factor": 0.8 + case["seed"] / 5} for name, case in CASES.items()},
-        "where the last candidate alone fails, their loop takes it all the same, as it cannot tell that from none failing",
     ),
 ]
