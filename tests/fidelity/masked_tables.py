@@ -37,6 +37,19 @@ def in_computed(key: Recorded, case: Mapping[str, Any]) -> int:
     return key.cells.index(MASK) if whole else key.computed[0]
 
 
+def in_turn() -> First:
+    """Lanes are a block's, which begins at the first mask when the outermost loop takes its turn."""
+    begun: dict[int, int] = {}
+
+    def first(key: Recorded, case: Mapping[str, Any]) -> int:
+        turn, *inner = key.counters
+        if not inner:
+            begun[turn] = key.cells.index(MASK)
+        return begun[turn]
+
+    return first
+
+
 def filled(
     program: str,
     *names: str,
@@ -54,7 +67,7 @@ def filled(
 
         shaping = {name: case[name] for name in ("temperature", "top_k", "top_p") if case.get(name) is not None}
         drawn = {"noise": races, "shaping": shaping} if case["temperature"] else {}
-        params = {name: case[name] for name in names}
+        params = {name: case[name] for name in (*names, *({"eos"} & {*case}))}
         table = canvas(case["size"], case["seed"], ("block", case["block"]) if blocks else "full")
         found = run(program, table, case["prompt"], case["length"], backend, cache=cache, **drawn, **params)
         canvases = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
@@ -97,4 +110,16 @@ ENTRIES = [
     ),
     filled("sdar", "block", "steps", "tau", "order", first=as_computed, blocks=True),
     filled("fast_dllm_v2", "block", "small", "tau", "hold", first=as_computed, blocks=True),
+    filled("fast_dllm", "block", "tau"),
+    filled("fast_dllm_uncached", "block", "tau"),
+    filled("adablock", "block", "tau", "marks", "trust", first=in_turn()),
+    filled("dparallel", "block", "tau"),
+    filled("d3llm", "block", "tau", "add", first=in_canvas),
+    filled("prophet", "block", "steps", "answer", "early", "middle", "late", "suffix", "place", first=in_canvas),
+    filled("saber", "block", "n", first=in_canvas),
+    filled("eoser", "block", "steps", "least", "most"),
+    filled("eoser_ass", "steps", "groups", "least", "most", first=in_canvas),
+    filled("slow_fast", "block", "explore", "far", "window", "calm", "tau", first=in_canvas),
+    filled("dinfer_hierarchy", "block", "tau", "low"),
+    filled("credit_decoding", "block", "tau", "alpha", "gamma", "beta"),
 ]
