@@ -114,6 +114,14 @@ def dinfer(upstream: Upstream, case: Case, kind: str, names: Mapping[str, str]) 
     return decoded(case, run, cells=block)
 
 
+def pc_sampler(upstream: Upstream, case: Case) -> dict[str, Any]:
+    module = upstream.module("src/generate.py")
+    often = torch.arange(1.0, case["size"] + 1)
+    vars(module).update(BASE_LINE=often / often.sum())
+    names = {"block": "block_length", "steps": "steps", "lam": "lambd", "alpha": "alpha"}
+    return decoded(case, module.generate_with_pc_sampler, **named(case, names))
+
+
 def cases(columns: str, rows: Sequence[Sequence[Any]], **shared: Any) -> dict[str, dict[str, Any]]:
     """Cases with a seed, a size, a length, a block and a temperature, and more columns."""
     return tabled("{seed} {block} {temperature}", f"{BLOCKS} {columns}", rows, **{"prompt": (1, 2), **shared})
@@ -172,7 +180,9 @@ RECORDINGS = [
         "491b20580ad90f6019f29e045f484b538581101a",
         "llada/generate_adablock.py, generate_adablock and compute_block_length",
         partial(
-            loop, path="llada/generate_adablock.py", function="generate_adablock",
+            loop,
+            path="llada/generate_adablock.py",
+            function="generate_adablock",
             names={"block": "init_block_length", "tau": "threshold", "marks": "delimiter_ids", "trust": "delimiter_threshold"},
         ),
         cases("tau trust", [(*row, 0.8, 0.2) for row in MORE], marks=(1, 3, 5)),
@@ -208,7 +218,9 @@ RECORDINGS = [
         cases(
             "answer early suffix place",
             [(*MORE[0], 8, 2.5, (), 0), (*MORE[1], 10, 1.5, (3, 4), 8), (*MORE[2], 6, 1.2, (), 0), (*MORE[3], 9, 0.9, (5,), 7)],
-            steps=12, middle=1.0, late=0.6,
+            steps=12,
+            middle=1.0,
+            late=0.6,
         ),
         "greedy, sampled",
         "the suffix is handed over as constraints; early, middle, late: early_exit_thresholds",
@@ -241,7 +253,9 @@ RECORDINGS = [
         cases(
             "steps groups",
             [(1, 8, 8, 8, 0.0, 3, 1), (2, 8, 16, 16, 0.7, 4, 2), (3, 12, 8, 8, 1.0, 3, 1), (4, 8, 16, 16, 1.3, 4, 3)],
-            eos=3, least=0.01, most=1.0,
+            eos=3,
+            least=0.01,
+            most=1.0,
         ),
         "greedy, sampled",
         "groups: block_num, least: eos_min_gamma, most: eos_max_gamma",
@@ -273,11 +287,59 @@ RECORDINGS = [
         "fce4e32804103baa5d55230dff0352da0cdd6ceb",
         "python/dinfer/decoding/parallel_strategy.py, CreditThresholdParallelDecoder.decode",
         partial(
-            dinfer, kind="CreditThresholdParallelDecoder",
+            dinfer,
+            kind="CreditThresholdParallelDecoder",
             names={"tau": "threshold", "alpha": "credit_alpha", "gamma": "boost_gamma", "beta": "decay_beta"},
         ),
         cases("tau", [(*row, 0.8) for row in MORE], alpha=0.7, gamma=0.2, beta=0.8),
         "greedy, sampled",
         "tau: threshold, alpha: credit_alpha, gamma: boost_gamma, beta: decay_beta; the loop over blocks and calls is ours",
     ),
-]  # fmt: skip
+    Recording(
+        "eb_sampler",
+        "NEUIR/PC-Sampler",
+        "8b106b09877b2f69085db1b7bd7c1cc1e935d5a5",
+        "src/generate.py, generate_with_eb_sampler",
+        partial(loop, path="src/generate.py", function="generate_with_eb_sampler", names={"gamma": "gamma"}),
+        tabled(
+            "{seed} {gamma} {temperature}",
+            "seed size length gamma temperature",
+            ((1, 8, 12, 0.5, 0.0), (2, 8, 12, 1.5, 0.7), (3, 12, 12, 0.1, 1.0), (4, 8, 16, 3.0, 1.3)),
+            prompt=(1, 2),
+        ),
+        "greedy, sampled",
+    ),
+    Recording(
+        "pc_sampler",
+        "NEUIR/PC-Sampler",
+        "8b106b09877b2f69085db1b7bd7c1cc1e935d5a5",
+        "src/generate.py, generate_with_pc_sampler and pc_sampler_function",
+        pc_sampler,
+        cases("steps", [(*MORE[0], 6), (*MORE[1], 8), (*MORE[2], 6), (*MORE[3], 12)], lam=0.25, alpha=10.0),
+        "greedy, sampled",
+        "lam: lambd; how often token i of V occurs is (i + 1) / (V (V + 1) / 2)",
+    ),
+    Recording(
+        "remdm_loop",
+        "zhaoyMa/Saber",
+        "2f061e2e07359e27479174e862f46db5f9791c6c",
+        "decoding.py, generate_with_remdm",
+        partial(
+            loop,
+            path="decoding.py",
+            function="generate_with_remdm",
+            names=NAMES["remdm"],
+            columns=1,
+            also={"tokenizer": SimpleNamespace(decode=lambda *_, **__: "")},
+        ),
+        tabled(
+            "{seed} {k} {temperature}",
+            "seed size length k start rounds temperature",
+            ((1, 8, 8, 1, 0.75, 4, 0.0), (2, 8, 8, 1, 0.5, 4, 0.7), (3, 12, 12, 2, 0.5, 3, 1.0), (4, 8, 8, 2, 0.75, 2, 1.3)),
+            prompt=(1, 2),
+        ),
+        "greedy, sampled",
+        "k: unmask_k, start: init_unmask_ratio, rounds: loop_steps",
+    ),
+]
+# fmt: skip

@@ -56,10 +56,11 @@ def filled(
     cache: str | None = None,
     first: First = in_block,
     blocks: bool = False,
+    externs: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     **more: Any,
 ) -> Entry:
     """An entry of a decoder that fills its canvas. names: the program's parameters that a case has, besides the length; blocks:
-    its model is block-causal."""
+    its model is block-causal; externs: functions that a case's program calls."""
 
     def ours(case: Case, backend: str) -> Columns:
         def races(key: Recorded, n: int) -> Any:
@@ -68,6 +69,7 @@ def filled(
         shaping = {name: case[name] for name in ("temperature", "top_k", "top_p") if case.get(name) is not None}
         drawn = {"noise": races, "shaping": shaping} if case["temperature"] else {}
         params = {name: case[name] for name in (*names, *({"eos"} & {*case}))}
+        params |= {} if externs is None else {"externs": externs(case)}
         table = canvas(case["size"], case["seed"], ("block", case["block"]) if blocks else "full")
         found = run(program, table, case["prompt"], case["length"], backend, cache=cache, **drawn, **params)
         canvases = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
@@ -90,6 +92,12 @@ def guided(case: Case, backend: str) -> Columns:
     found = run("llada_guided", table, case["prompt"], case["length"], backend, **drawn, **params)
     asked = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
     return {"output": found.output, "canvases": asked[::2]}
+
+
+def frequencies(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How often a token occurs, as the recording has it."""
+    size = case["size"]
+    return {"frequency": lambda token: 2 * (token + 1) / (size * (size + 1))}
 
 
 ORDER = "upstream cuts by top_p before top_k, a request here by top_k first (generation_utils/dream_generation_utils.py:65)"
@@ -122,4 +130,7 @@ ENTRIES = [
     filled("slow_fast", "block", "explore", "far", "window", "calm", "tau", first=in_canvas),
     filled("dinfer_hierarchy", "block", "tau", "low"),
     filled("credit_decoding", "block", "tau", "alpha", "gamma", "beta"),
+    filled("eb_sampler", "gamma", first=in_canvas),
+    filled("pc_sampler", "block", "steps", "lam", "alpha", externs=frequencies),
+    filled("remdm_loop", "k", "start", "rounds", first=in_canvas),
 ]
