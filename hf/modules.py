@@ -12,7 +12,7 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
-from decgraph.runtime.binding import named_among, part, whole, with_heads
+from decgraph.runtime.binding import check_beside, corrects, named_among, part, whole, with_heads
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of
@@ -82,6 +82,7 @@ class Binder:
         self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
         self.main = main_parameter(function)
         self._sources = told_apart(function, arguments, zoo.known())  # an invalid folder is refused here, not in a call
+        check_beside(function, self.models, self._sources.models)
         self._parts: dict[str, tuple[object, Model]] = {}
         self._placed = Placement()
 
@@ -109,7 +110,8 @@ class Binder:
                 models[name] = self._once(name, models[name], self._with_heads(name, models[name]))
             elif one.kind in PARTS:
                 base = models.get(one.family)
-                models[name] = self._once(name, base, self._part(name, base))
+                head = models.get(corrects(name, self.models, self._sources.models) or "")
+                models[name] = self._once(name, base, self._part(name, base, head))
         return {name: models[name] for name in self.models}
 
     def _whole(self, name: str, source: ModelSource, placed: Placement, models: Mapping[str, Model]) -> Callable[[], Model]:
@@ -128,9 +130,9 @@ class Binder:
             raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
         return lambda: with_heads(base, heads)
 
-    def _part(self, name: str, base: Model | None) -> Callable[[], Model]:
+    def _part(self, name: str, base: Model | None, head: Model | None) -> Callable[[], Model]:
         one = self.models[name]
-        return lambda: part(one.kind, name, self._sources.models[name], base, one.gives)
+        return lambda: part(one.kind, name, self._sources.models[name], base, one.gives, head)
 
     def _once(self, name: str, base: object, make: Callable[[], Model]) -> Model:
         """The result of `make`, cached as long as the base, and what it was made of, are the same."""

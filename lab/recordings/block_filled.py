@@ -48,14 +48,19 @@ class Fairseq:
 
 
 def gad(upstream: Upstream, case: Case) -> dict[str, Any]:
-    module = upstream.module("decoding/GAD/inference.py", absent=("fairseq", "tqdm"))
+    module: Any = upstream.module("decoding/GAD/inference.py", absent=("fairseq", "tqdm"))
     module.tqdm, module.device = lambda x: x, "cpu"
     module.utils.apply_to_sample = lambda change, batch: batch
     eos, unknown, pad = (*case["eos"], case["size"])[0], case["size"] + 1, case["size"] + 2
-    strings: list[list[int]] = []
+    strings = list[list[int]]()
+
+    def string(tokens: list[int]) -> str:
+        strings.append(tokens)
+        return ""
+
     words = SimpleNamespace(
         encode_line=lambda line, **_: torch.tensor([*line, eos]), eos=lambda: eos, unk=lambda: unknown, pad=lambda: pad,
-        string=lambda tokens: strings.append(tokens) or "",
+        string=string,
     )  # fmt: skip
     batch = {"id": torch.tensor([0]), "net_input": {"src_tokens": torch.tensor([[*case["prompt"], eos]]), "src_lengths": None}}
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)

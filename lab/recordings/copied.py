@@ -109,7 +109,7 @@ class Translator:
 
 
 def input_guided(upstream: Upstream, case: Case) -> dict[str, Any]:
-    module = upstream.module("decoding/IAD/inference.py", absent=("fairseq", "omegaconf", "tqdm"))
+    module: Any = upstream.module("decoding/IAD/inference.py", absent=("fairseq", "omegaconf", "tqdm"))
     module.tqdm = lambda x: x
     eos = (*case["eos"], case["size"])[0]
     words = SimpleNamespace(

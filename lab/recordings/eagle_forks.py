@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import typing
+from contextlib import nullcontext
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 
 from lab.recordings import Case, Recording, tabled
+from lab.recordings.medusa_heads import Noted
 from lab.recordings.states import HeadNet, KeptLM, States, TableHead, told
 from lab.recordings.tables import untied
 from lab.recordings.upstream import Upstream
@@ -109,7 +114,235 @@ def gumiho(upstream: Upstream, case: Case) -> dict[str, Any]:
         return decoded(case, model, "gumihoGenerate", target)
 
 
+def one_head(case: Case) -> dict[str, Any]:
+    """A target and a head."""
+    target = untied(case["size"], case["seed"], window=None)
+    return {"target": target, "head": TableHead(target, case["seed"] + 20)}
+
+
+class CloverNet(HeadNet):
+    """Clover-2's layers: one that reads the features, and heads that go on from a state with the token drafted behind it."""
+
+    clover_head_mlp_rnn = SimpleNamespace(q=SimpleNamespace(weight=torch.zeros(1)))
+    clover_embed_tokens = SimpleNamespace(weight=torch.zeros(1))
+    diff_device = False
+
+    def forward_layer(self, hidden_states: torch.Tensor, past_key_values: Any = None, use_cache: bool = True) -> Any:
+        """The features as they are."""
+        return hidden_states, hidden_states
+
+    def forward_rnn(self, hidden_states: torch.Tensor, input_ids: torch.Tensor, head_idx: int) -> Any:
+        """States of rows, which are read, and the same to go on from."""
+        states = self.states.of([("head", *path) for path in self.paths(hidden_states, input_ids)])[None]
+        return states, states
+
+
+def clover(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made, states = one_head(case), States()
+    target = KeptLM(made["target"], states)
+    with upstream.importable(absent=PACKAGES):
+        from clover.model import clover2, utils  # type: ignore[import-not-found]
+
+        class Net(CloverNet):
+            beam_genrate, filter_arrays = clover2.Clover2Model.beam_genrate, clover2.Clover2Model.filter_arrays
+            repeat_hidden, repeat_hidden_dim2 = clover2.Clover2Model.repeat_hidden, clover2.Clover2Model.repeat_hidden_dim2
+
+        net = Net({"head": made["head"]}, states, config_clover=SimpleNamespace(num_heads=case["depth"]))
+        trees, ranks, text = list[Any](), list[Any](), tuple(case["prompt"])
+        buffers_of = clover2.generate_beam_tree_buffers
+
+        def noted(choices: Any, **more: Any) -> Any:
+            ranks.append(sorted(tuple(c) for c in choices))
+            return buffers_of(choices, **more)
+
+        clover2.generate_beam_tree_buffers = noted
+        for _ in range(case["limit"]):
+            row = target.row(text)
+            hidden = states.of([("target", text)])[None]
+            text = (*text, row.index(max(row)))
+            found, buffers = net.beam_genrate(
+                hidden, torch.tensor([text]), states.scores, None, token_count=case["budget"], top_p_threldhold=case["mass"]
+            )
+            _, _, tokens = utils.generate_candidates(
+                found, buffers["tree_indices"], buffers["retrieve_indices"], torch.tensor([[text[-1]]]), None
+            )
+            mask = buffers["tree_attn_mask"][0, 0].bool().tolist()
+            trees.append(
+                sorted({tuple(t for t, m in zip(tokens[0].tolist()[1:], row[1:], strict=True) if m) for row in mask} - {()})
+            )
+    return {"tokens": text, "ranks": ranks, "drafted": trees}
+
+
+class Rows(dict[str, Any]):
+    """Outputs by name, and the states by their number."""
+
+    def __getitem__(self, name: Any) -> Any:
+        return self["last_hidden_state"] if name == 0 else super().__getitem__(name)
+
+
+def chimera(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made, states, calls = one_head(case), States(), list[Any]()
+    KeptLM(made["target"], states)
+    states.readers["head"] = made["head"].row
+
+    def layers(input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any) -> Any:
+        """A sequence a path, whose keys are its tokens."""
+        new = input_ids[:, None, :, None].float()
+        keys = new if past_key_values is None else torch.cat([past_key_values[0][0], new], dim=2)
+        assert attention_mask.shape == (len(keys), keys.shape[2])
+        texts = [tuple(int(t) for t in row) for row in keys[:, 0, :, 0].tolist()]
+        before = keys.shape[2] - input_ids.shape[1]
+        calls.append((texts, before + 1))
+        rows = [states.of([("target", t[: before + i + 1]) for i in range(input_ids.shape[1])]) for t in texts]
+        return Rows(last_hidden_state=torch.stack(rows), past_key_values=[(keys, keys)])
+
+    def fast(input_ids: torch.Tensor, attention_mask: torch.Tensor, last_hs: torch.Tensor) -> Any:
+        """What the head says at the last token of each row: of its tokens, and of how many there are features of the target."""
+        many = [key[0] == "target" for key in states.read(last_hs[0])].count(True)
+        rows = [tuple(row) for row in input_ids.tolist()]
+        found = states.of([("head", row[:many], row[many:]) for row in rows])
+        return states.scores(found), found
+
+    given = {"nn": torch.nn, **upstream.module("chimera/chimera/model/utils.py").__dict__}
+    of = upstream.names("chimera/chimera/model/Chimera_model.py", "ChimeraModel", **given)["ChimeraModel"]
+    prompt = SimpleNamespace(input_ids=[case["prompt"]], attention_mask=[[1] * len(case["prompt"])])
+
+    class Model:
+        base_model = SimpleNamespace(model=layers, lm_head=states.scores)
+        generate, headgenerate, naive_predict = of.generate, of.headgenerate, of.naive_predict
+        fastlayer_forward = staticmethod(fast)
+        get_tokenizer = staticmethod(lambda: lambda _: prompt)
+
+    output, _ = Model().generate(
+        "", max_length=case["calls"], choices=case["k"], max_predictlen=case["depth"], greedy_search=True
+    )
+    drafted = [sorted({t[n : n + i] for t in texts for i in range(1, len(t) - n + 1)}) for texts, n in calls[1:]]
+    ends = [*(n for _, n in calls[1:]), output.shape[1]]
+    return {"tokens": output[0], "drafted": [[], *drafted], "accepted": [0, *(b - a - 1 for a, b in pairwise(ends))]}
+
+
+def glide_cape(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made, states = one_head(case), States()
+    large, end = KeptLM(made["target"], states, "medusa_mask"), next(iter(case["eos"]), -1)
+    states.readers["head"] = made["head"].row
+    speculation = upstream.names(
+        "glide/utils/speculation_utils.py", "pad_path", "indicate_step", "get_all_prefix", "reset_medusa_mode",
+        "generate_medusa_buffers_joint_llama", "generate_candidates_joint_llama", "tree_decoding_joint_llama",
+        "evaluate_posterior_joint_llama", "update_inference_inputs_joint_llama", torch=torch,
+    )  # fmt: skip
+    cache = upstream.module("glide/utils/kv_cache.py")
+    typed = {
+        **{n: getattr(typing, n) for n in typing.__all__},
+        "torch": torch,
+        "LogitsProcessorList": LogitsProcessorList,
+        "nn": torch.nn,
+    }
+    typed |= {"StoppingCriteriaList": StoppingCriteriaList, "MaxLengthCriteria": MaxLengthCriteria}
+    greedy = upstream.names(
+        "glide/utils/generation_utils.py", "greedy_search", GreedySearchDecoderOnlyOutput=lambda **out: out, **typed
+    )["greedy_search"]
+    as_it_is = lambda *_, **__: lambda function: function
+    tokenizer = Noted(end)
+    of = upstream.names(
+        "glide/glideModel.py", "smallLlamaForCausalLM", **{**speculation, **typed}, LlamaPreTrainedModel=torch.nn.Module,
+        add_start_docstrings_to_model_forward=as_it_is, replace_return_docstrings=as_it_is, LLAMA_INPUTS_DOCSTRING="",
+        CausalLMOutputWithPast=object, _CONFIG_FOR_DOC="", greedy_search=greedy,
+        initialize_past_key_values=cache.initialize_past_key_values,
+        AutoTokenizer=SimpleNamespace(from_pretrained=lambda _: tokenizer),
+        contexttimer=SimpleNamespace(Timer=lambda: nullcontext(SimpleNamespace(elapsed=0))),
+    )["smallLlamaForCausalLM"]  # fmt: skip
+
+    class Small:
+        device, dtype = torch.device("cpu"), torch.float32
+        config = SimpleNamespace(**vars(large.config), is_encoder_decoder=False)
+        generation_config = SimpleNamespace(
+            pad_token_id=None, eos_token_id=None, output_attentions=False, output_hidden_states=False
+        )
+        medusa_forward, medusa_generate_stream = of.medusa_forward, of.medusa_generate_stream
+        prepare_inputs_for_generation = of.prepare_inputs_for_generation
+
+        def _update_model_kwargs_for_generation(self, outputs: Any, kwargs: Any, **_: Any) -> Any:
+            """As in transformers."""
+            return kwargs | {"past_key_values": outputs.past_key_values}
+
+        def __call__(self, input_ids: torch.Tensor, past_key_values: Any, large_key_values: Any, **_: Any) -> Any:
+            """What it says behind the last token, with the target's keys of some of its own tokens."""
+            new = torch.stack([input_ids[0].float(), torch.zeros(input_ids.shape[1])], -1)[None, None]
+            text = tuple(int(t) for t in past_key_values[0][0].cat(new, dim=2)[0, 0, :, 0])
+            many = large_key_values[0][0].shape[2]
+            keys = large_key_values[0][0].data[0, 0, :many, 0].tolist()
+            assert text[:many] == tuple(int(t) for t in keys)
+            logits = states.scores(states.of([("head", text[:many], text[many:])])[None])
+            return SimpleNamespace(logits=logits, past_key_values=past_key_values)
+
+    bins = [8, 8, 8, 6, 6, 6, 4, 4, 2, 2, 2, 2]
+    for _ in Small().medusa_generate_stream(torch.tensor([case["prompt"]]), large, prob_to_top=bins):
+        if len(tokenizer.last) >= case["limit"]:
+            break
+    return told(large.calls, case, [*case["prompt"], *tokenizer.last])
+
+
 RECORDINGS = [
+    Recording(
+        "glide_cape",
+        "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24",
+        "edf4c9a85d7d20a0c7d382f876ab501b8ee7d9ee",
+        "glide/glideModel.py, smallLlamaForCausalLM.medusa_generate_stream; glide/utils/generation_utils.py, greedy_search",
+        glide_cape,
+        tabled(
+            "{seed} of {size}",
+            "seed size prompt gamma limit eos",
+            (
+                (1, 10, (1, 2, 3), 4, 16, ()),
+                (12, 8, (4,), 4, 20, ()),
+                (3, 12, (1, 2), 4, 16, (3,)),
+                (5, 20, (3, 2, 1, 0, 5), 4, 12, ()),
+            ),
+        ),
+        "greedy",
+        "the bins of inference/cape/cape.sh; gamma is the length that their code has as a number; their candidates are padded "
+        "with token 0, which no text here has where a candidate ends: it would be accepted",
+    ),
+    Recording(
+        "chimera",
+        "kafkayu/Chimera",
+        "a4cd9f4d9422791b9fba64a1689c40fd2d3c6ed2",
+        "chimera/chimera/model/Chimera_model.py, ChimeraModel.generate, greedy_search",
+        chimera,
+        tabled(
+            "{seed} {depth} {k}",
+            "seed size prompt depth k calls",
+            (
+                (1, 10, (1, 2, 3, 1, 5), 4, 3, 2),
+                (2, 10, (4, 0, 4), 3, 2, 6),
+                (3, 10, (1, 2), 2, 3, 6),
+                (4, 6, (3, 2, 1, 0, 5), 1, 4, 6),
+            ),
+        ),
+        "greedy",
+        "topk 1, so that a guess is accepted where it is the target's own token; a head is told how many tokens it has the "
+        "target's features of: those of accepted tokens are the first candidate's there (line 703), not the accepted one's",
+    ),
+    Recording(
+        "clover",
+        "XiaoBin1992/clover",
+        "9d37214aab830c9aa066eae82526d56506f48c71",
+        "clover/model/clover2.py, Clover2Model.beam_genrate; clover/model/utils.py, generate_candidates",
+        clover,
+        tabled(
+            "{seed} {depth} {mass} {budget}",
+            "seed size prompt depth mass budget limit",
+            (
+                (1, 12, (1, 2, 3), 4, 0.95, 9, 6),
+                (2, 30, (4,), 4, 0.95, 20, 4),
+                (3, 12, (1, 2), 3, 0.5, 6, 8),
+                (4, 12, (3, 2, 1, 0, 5), 3, 0.2, 6, 6),
+                (5, 12, (1, 2), 2, 0.4, 12, 6),
+            ),
+        ),
+        "greedy",
+        "depth: num_heads, mass: top_p_threldhold, budget: token_count; the trees of texts, since no published loop uses them",
+    ),
     Recording(
         "gumiho",
         "AMD-AIG-AIMA/Gumiho",

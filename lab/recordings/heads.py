@@ -318,7 +318,7 @@ def fitted(kind: Kind, model: Any, steps: int, seed: int) -> Any:
         logits = kind.scores(model, of, states, texts[:, at : at + count])
         loss = F.cross_entropy(logits.flatten(0, 1), texts[:, at + 1 : at + count + 1].flatten())
         adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         adam.step()
     return model.requires_grad_(False).eval()
 

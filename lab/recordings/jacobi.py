@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from transformers import DynamicCache
 
 from lab.recordings import Case, Recording, tabled
-from lab.recordings.tables import TableLM, untied
+from lab.recordings.tables import OnCPU, TableLM, untied
 from lab.recordings.upstream import Upstream
 
 
@@ -18,6 +20,7 @@ class Seq2Seq:
     tokens of each call, and where they stand."""
 
     name_or_path = "table"
+    config: Any = None
 
     def __init__(self, model: TableLM) -> None:
         self.model, self.fed, self.at = model, list[list[int]](), list[int]()
@@ -53,7 +56,7 @@ def jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 def gs_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
     absent = ("datasets", "dotenv", "git", "more_itertools", "pandas", "src.viz")
-    module = upstream.module("src/ipi/decoders/hybrid_jacobi.py", ".", absent)
+    module: Any = upstream.module("src/ipi/decoders/hybrid_jacobi.py", ".", absent)
     module.sliced = lambda xs, n: [xs[i : i + n] for i in range(0, len(xs), n)]
     begin, eos, length, block = case["prompt"][0], (*case["eos"], -1)[0], 1 + case["expected"], case["block"]
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=eos, model_max_length=512)
@@ -68,6 +71,44 @@ def gs_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
         if known + block < length:
             guesses.append([*text[known + 1 : at], *fed[known == at :]])
     return {"tokens": text, "guesses": guesses}
+
+
+class Room(TableLM):
+    """A model whose cache is a pair of the authors' `KVCache`; a mask has ones where a token is seen."""
+
+    def forward(self, input_ids: Any, past_key_values: Any, attention_mask: Any = None, **more: Any) -> Any:  # type: ignore[override]
+        """See TableLM."""
+        (keys, values), mask = past_key_values[0], None if attention_mask is None else attention_mask.bool()
+        cache = SimpleNamespace(
+            get_seq_length=lambda: int(keys.current_length), update=lambda k, v, layer: (keys.cat(k), values.cat(v))
+        )
+        return super().forward(input_ids, mask, past_key_values=cache, **more)
+
+
+def tr_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
+    model, prompt = Room(untied(case["size"], case["seed"], window=case["window"])), torch.tensor([case["prompt"]])
+
+    def places(_: int, size: Any) -> torch.Tensor:
+        """In the place of random ones: column after column, and row after row for the copied chain."""
+        columns = torch.arange(size[1]).expand(size).clone()
+        columns[:, case["k"]] = torch.arange(size[0])
+        return columns[:, : size[1]]
+
+    with OnCPU(), mock.patch.object(torch, "randint", places):
+        loop = upstream.module("model/noise_forward.py", ".").noise_forward
+        written, *_ = loop(prompt, model, SimpleNamespace(eos_token_id=(*case["eos"], -1)[0]), case["limit"])
+    text = written[0].tolist()
+    ended = next((i + 1 for i in range(len(prompt[0]), len(text)) if text[i] in case["eos"]), len(text) + 1)
+    calls = [
+        rows for (rows,) in model.calls[1:] if len(rows[0]) < ended
+    ]  # an end token that the target writes is read once more
+    trees = [[tuple(text[len(rows[0]) :]) for text in rows[1:]] for rows in calls]
+    starts = [*(len(rows[0]) for rows in calls), ended + (len(calls) == len(model.calls) - 1 and ended <= len(text))]
+    return {
+        "tokens": text[:ended],
+        "drafted": [sorted({p for p in tree if not any(q[:-1] == p for q in tree)}) for tree in trees],
+        "accepted": [b - a - 1 for a, b in pairwise(starts)],
+    }
 
 
 RECORDINGS = [
@@ -111,5 +152,28 @@ RECORDINGS = [
         "gs_jaco_blocks: block; expected: of the tokens that are decoded by blocks, how many follow the token that the decoder "
         "starts from, which is the prompt here; padding is the end token, or 0; the guesses of all blocks but the last one, "
         "whose last row is thrown away there and read again",
+    ),
+    Recording(
+        "tr_jacobi",
+        "wyxstriker/MakeSomeNoiseInference",
+        "253af8510d956c28d22a4ae3a205827c75391afd",
+        "model/noise_forward.py, noise_forward",
+        tr_jacobi,
+        tabled(
+            "{seed} {size} {window}",
+            "seed size window limit eos",
+            (
+                (1, 40, None, 20, ()),
+                (2, 30, None, 20, ()),
+                (3, 24, 2, 24, ()),
+                (4, 30, None, 24, ()),
+                (6, 24, None, 40, (7,)),
+                (7, 24, None, 40, (14,)),
+            ),
+            prompt=(5, 1, 0, 7, 2, 2, 6, 3, 1, 4, 9, 8, 11),
+            k=10,
+        ),
+        "greedy",
+        "k: its K, and its template; the tokens of the text that fill what is not known, random there, are the prompt's",
     ),
 ]

@@ -11,7 +11,7 @@ import torch
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import TableModel
 from lab.recordings import Case, Recording, tabled
-from lab.recordings.tables import Stream, TableLM, Untied, draws_of, untied
+from lab.recordings.tables import Generates, Stream, Untied, draws_of, untied
 from lab.recordings.upstream import Upstream
 
 MARKS = ("<|endoftext|>", "<fim_prefix>", "<fim_suffix>", "<fim_middle>")
@@ -69,7 +69,7 @@ class Marked:
 def self_infilling(upstream: Upstream, case: Case) -> dict[str, Any]:
     module = upstream.module("lm_eval/generation_pipelines/self_infill_utils.py", root=".")
     tokenizer = Marked(case["size"])
-    model = TableLM(marked(case["size"], case["seed"]))
+    model = Generates(marked(case["size"], case["seed"]))
     text = lambda tokens: tokenizer.batch_decode([tokens])[0]
     prompt, opening, stops = text(case["prompt"]), text(case["opening"]), [MARKS[0]]
     settings = {

@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from decgraph.runtime.models.interface import Memory, Path, Scores
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.noise import exponentials, output_key, race
-from lab.recordings.tables import TableLM
+from lab.recordings.tables import TableLM, untied
 
 Text = tuple[int, ...]
 Key = tuple[Any, ...]
@@ -58,6 +58,33 @@ class TableHead(TableFeatures):
             n = min(past.length, len(path) - 1)
             found.append(Scores(weights=self.row([past.cells[i] for i in range(n)], path[n:])))
         return found
+
+
+class TableHeads(TableModel):
+    """A target with heads beside each other: half of a row is what the target says after its own likeliest tokens, and half
+    the head's own. count: how many."""
+
+    def __init__(self, size: int, seed: int, count: int) -> None:
+        super().__init__(size, seed, heads=count, vocab="t", name="target")
+        self._table = untied(size, seed, window=None)._table
+        self.rows: dict[Key, tuple[Fraction, ...]] = {}
+
+    def row(self, number: int, text: tuple[Any, ...]) -> tuple[Fraction, ...]:
+        """What a head says at the last token of a text."""
+        if (number, text) not in self.rows:
+            r = random.Random(f"{self.seed} {number} {text!r}")
+            own = [int(10**4 * 2.718281828 ** r.gauss(0, 1)) + 1 for _ in range(self.vocab.size)]
+            ahead = text
+            for _ in range(number + 1):
+                said = self.eval([ahead])[0].weights or ()
+                ahead = (*ahead, said.index(max(said)))
+            said = self.eval([ahead])[0].weights or ()
+            self.rows[number, text] = tuple((t + Fraction(w, sum(own))) / 2 for t, w in zip(said, own, strict=True))
+        return self.rows[number, text]
+
+    def heads(self, path: Path) -> list[Scores]:
+        """See `Model.heads`."""
+        return [Scores(weights=self.row(i, tuple(path))) for i in range(self.heads_count)]
 
 
 class States:
@@ -118,6 +145,11 @@ class KeptLM:
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self.lm_head = states.scores
         self.model = _Kept(self, mask)
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        """The layers and the head."""
+        (states,) = self.model(*args, **more)
+        return SimpleNamespace(logits=self.lm_head(states), past_key_values=more.get("past_key_values"))
 
     def row(self, text: Text) -> Sequence[Fraction]:
         """The table's row after a text."""

@@ -11,7 +11,7 @@ import torch
 
 from decgraph.runtime.models.table import TableModel
 from lab.recordings import Case, Recording, tabled
-from lab.recordings.tables import TableLM, untied
+from lab.recordings.tables import Generates, TableLM, untied
 from lab.recordings.upstream import Upstream
 
 
@@ -52,7 +52,7 @@ def adadec(upstream: Upstream, case: Case) -> dict[str, Any]:
 def monitoring(upstream: Upstream, case: Case) -> dict[str, Any]:
     module = upstream.module("decoding.py", absent=("rouge_score", "utils.tokenize"))
     made = models(case)
-    base, expert = (TableLM(made[name], *case["eos"]) for name in ("drafter", "target"))
+    base, expert = (Generates(made[name], *case["eos"]) for name in ("drafter", "target"))
     seen: list[list[int]] = []
     tokenizer = SimpleNamespace(
         eos_token_id=case["eos"][0] if case["eos"] else -1,

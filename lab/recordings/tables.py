@@ -81,12 +81,85 @@ class Letters:
         return [self.pieces.index(piece) for piece in found]
 
 
+class Cropped(DynamicCache):
+    """A cache whose `crop` takes a length, as that of transformers before 5.20 did, or how many tokens to remove, negative."""
+
+    def crop(self, length: int) -> None:
+        """See the class."""
+        super().crop(min(0, length - self.get_seq_length()) if length > 0 else length)
+
+
+class Legacy:
+    """A cache as transformers had before 4.56: lists of keys and values by layer, also read as pairs."""
+
+    def __init__(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()) -> None:
+        self.key_cache, self.value_cache = [k for k, _ in pairs], [v for _, v in pairs]
+
+    @classmethod
+    def from_legacy_cache(cls, pairs: Any = None) -> Legacy:
+        """A cache of pairs."""
+        return cls(pairs or ())
+
+    def __len__(self) -> int:
+        return len(self.key_cache)
+
+    def __getitem__(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.key_cache[layer], self.value_cache[layer]
+
+    def get_seq_length(self) -> int:
+        """How many tokens it has."""
+        return int(self.key_cache[0].shape[-2]) if self.key_cache else 0
+
+    def get_usable_length(self, new: int) -> int:
+        """How many of them a call of so many new ones reads."""
+        return self.get_seq_length()
+
+    def crop(self, max_length: int) -> None:
+        """Keep the first tokens."""
+        for kept in (self.key_cache, self.value_cache):
+            kept[:] = [x[..., :max_length, :] for x in kept]
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, cache_kwargs: Any = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As of transformers' caches."""
+        if len(self) == layer:
+            self.key_cache.append(keys[..., :0, :])
+            self.value_cache.append(values[..., :0, :])
+        self.key_cache[layer] = torch.cat([self.key_cache[layer], keys], -2)
+        self.value_cache[layer] = torch.cat([self.value_cache[layer], values], -2)
+        return self[layer]
+
+
+class Slots:
+    """A cache of a fixed number of slots, written where `cache_position` says, as transformers' StaticCache was."""
+
+    def __init__(self, size: int) -> None:
+        self.kept = [torch.zeros(1, 1, size, 1), torch.zeros(1, 1, size, 1)]
+
+    def reset(self) -> None:
+        """Forget all."""
+        for kept in self.kept:
+            kept.zero_()
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, cache_kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As of transformers' caches."""
+        for kept, new in zip(self.kept, (keys, values), strict=True):
+            kept[:, :, cache_kwargs["cache_position"]] = new
+        return self.kept[0], self.kept[1]
+
+
 class TableLM(torch.nn.Module):
     """A causal language model of transformers' interface over a table: float32 logits, the logarithms of its probabilities.
 
     forward: input_ids int64[B, T], attention_mask None, [B, S] (1: seen) or [B, 1, T, S] (bool, or added to scores),
     position_ids [B, T] and past_key_values as in transformers (a DynamicCache, one is made; what else has `update`, such as a
-    StaticCache, is taken with `cache_position`). calls: by call, the rows' texts, for columns that count or name them."""
+    StaticCache, is taken with `cache_position`). calls: by call, the rows' texts, for columns that count or name them. cache:
+    what is made where none is given."""
+
+    cache: Any = Cropped
 
     def __init__(self, table: TableModel, eos: int | None = None) -> None:
         super().__init__()
@@ -101,7 +174,9 @@ class TableLM(torch.nn.Module):
         self.device, self.dtype = torch.device("cpu"), torch.float32
 
     def row(self, text: Sequence[int]) -> torch.Tensor:
-        """float32[V]: the logits after a text."""
+        """float32[V]: the logits after a text; zeros in a row of padding, which sees none."""
+        if not len(text):
+            return torch.zeros(self.table.vocab.size)
         weights = self.table.eval([tuple(text)])[0].weights
         assert weights is not None
         return torch.tensor([float(w) for w in weights], dtype=torch.float64).log().float()
@@ -116,7 +191,9 @@ class TableLM(torch.nn.Module):
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """See the class."""
-        cache = Cropped() if past_key_values is None else past_key_values
+        cache = self.cache() if past_key_values is None else past_key_values
+        if isinstance(cache, list | tuple):
+            cache = Legacy.from_legacy_cache(cache)
         batch, n = input_ids.shape
         before = int(cache.get_seq_length()) if cache_position is None else int(cache_position[0])
         if position_ids is None:
@@ -134,29 +211,6 @@ class TableLM(torch.nn.Module):
         self.calls.append(texts)
         logits = torch.stack([torch.stack([self.row(t) for t in row]) for row in texts])
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
-
-    def generate(
-        self,
-        input_ids: torch.Tensor,
-        *,
-        max_new_tokens: int,
-        logits_processor: Sequence[Any] = (),
-        stopping_criteria: Sequence[Any] = (),
-        temperature: float = 0,
-        **_: Any,
-    ) -> torch.Tensor:
-        """int64[1, T]: a text with its continuation, as transformers makes it of one text: processors, then the temperature,
-        until the end or a criterion. Greedy at temperature 0."""
-        for _i in range(max_new_tokens):
-            scores = self.row(input_ids[0].tolist())[None]
-            for processor in logits_processor:
-                scores = processor(input_ids, scores)
-            p = torch.softmax(scores / (temperature or 1), -1)
-            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
-            input_ids = torch.cat([input_ids, x], 1)
-            if int(x) == self.config.eos_token_id or any(bool(c(input_ids, scores)) for c in stopping_criteria):
-                break
-        return input_ids
 
     @staticmethod
     def _text(
@@ -208,6 +262,33 @@ class Generating(TableLM, GenerationMixin):
         return {"input_ids": input_ids[:, length:], **given, "use_cache": more.get("use_cache")}
 
 
+class Generates(TableLM):
+    """With the `generate` of transformers, as far as decoders of one text use it; it has no cache."""
+
+    def generate(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        max_new_tokens: int,
+        logits_processor: Sequence[Any] = (),
+        stopping_criteria: Sequence[Any] = (),
+        temperature: float = 0,
+        **_: Any,
+    ) -> torch.Tensor:
+        """int64[1, T]: a text with its continuation, as transformers makes it of one text: processors, then the temperature,
+        until the end or a criterion. Greedy at temperature 0."""
+        for _i in range(max_new_tokens):
+            scores = self.row(input_ids[0].tolist())[None]
+            for processor in logits_processor:
+                scores = processor(input_ids, scores)
+            p = torch.softmax(scores / (temperature or 1), -1)
+            x = torch.multinomial(p, 1) if temperature else p.argmax(-1, keepdim=True)
+            input_ids = torch.cat([input_ids, x], 1)
+            if int(x) == self.config.eos_token_id or any(bool(c(input_ids, scores)) for c in stopping_criteria):
+                break
+        return input_ids
+
+
 class Stream:
     """Uniforms in (0, 1) from a seed, one after the other: the noise of both sides of a sampled case."""
 
@@ -236,6 +317,22 @@ class Stream:
             return int(p.argmax())
         times = self.waits(None, len(p))
         return int(np.argmin([t / q if q > 0 else np.inf for t, q in zip(times, p, strict=True)]))
+
+
+class Coin:
+    """A uniform of the authors' code that is read where it is compared, as odds that are certain read none. flip: whether a
+    coin of these odds says yes."""
+
+    def __init__(self, flip: Callable[[float], bool]) -> None:
+        self.flip = flip
+
+    def __gt__(self, odds: Any) -> bool:
+        return not self.flip(float(odds))
+
+    def __le__(self, odds: Any) -> bool:
+        return self.flip(float(odds))
+
+    __ge__, __lt__ = __gt__, __le__
 
 
 @contextmanager
@@ -275,34 +372,6 @@ def draws_of(stream: Stream) -> Iterator[None]:
         mock.patch.object(random, "random", stream.coin),
     ):
         yield
-
-
-class Cropped(DynamicCache):
-    """A cache whose `crop` takes a length, as that of transformers before 5.20 did, or how many tokens to remove, negative."""
-
-    def crop(self, length: int) -> None:
-        """See the class."""
-        super().crop(min(0, length - self.get_seq_length()) if length > 0 else length)
-
-
-class Slots:
-    """A cache of a fixed number of slots, written where `cache_position` says, as transformers' StaticCache was."""
-
-    def __init__(self, size: int) -> None:
-        self.kept = [torch.zeros(1, 1, size, 1), torch.zeros(1, 1, size, 1)]
-
-    def reset(self) -> None:
-        """Forget all."""
-        for kept in self.kept:
-            kept.zero_()
-
-    def update(
-        self, keys: torch.Tensor, values: torch.Tensor, layer: int, cache_kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As of transformers' caches."""
-        for kept, new in zip(self.kept, (keys, values), strict=True):
-            kept[:, :, cache_kwargs["cache_position"]] = new
-        return self.kept[0], self.kept[1]
 
 
 class OnCPU(TorchFunctionMode):

@@ -24,7 +24,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 
 from lab.recordings import Case, Recording, tabled
 from lab.recordings.steps import models
-from lab.recordings.tables import Letters, Stream, TableLM, draws_of
+from lab.recordings.tables import Generates, Letters, Stream, TableLM, draws_of
 from lab.recordings.upstream import Upstream
 
 MARKS = ".,\n?!:;)]}"
@@ -64,7 +64,7 @@ def cautious(upstream: Upstream, case: Case) -> dict[str, Any]:
     hints |= {"LogitsProcessorList": LogitsProcessorList, "StoppingCriteriaList": StoppingCriteriaList}
     more = {"EncoderDecoderCache": EncoderDecoderCache, "print": lambda *_: None}
     name = "_sample_reflect_perplexity"
-    loop = upstream.names(CNTP, f"GenerationMixin.{name}", **sees, **hints, **more)[name]
+    loop = upstream.names(CNTP, name, of="GenerationMixin", **sees, **hints, **more)[name]
     model, eos = Loops(models(case)["target"]), list(case["eos"])
     settings = SimpleNamespace(
         _pad_token_tensor=torch.tensor(-1), output_attentions=False, output_hidden_states=False, output_scores=False,
@@ -81,7 +81,7 @@ def cautious(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text[len(case["prompt"]) :], "committed": [text[a:b] for a, b in pairwise(cuts)]}
 
 
-class Samples(TableLM):
+class Samples(Generates):
     """With transformers' generate for one sequence with its scores, and how likely it says that its tokens were."""
 
     def generate(self, input_ids: torch.Tensor, **how: Any) -> Any:

@@ -75,22 +75,13 @@ class Upstream:
             spec.loader.exec_module(module)
         return module
 
-    def names(self, path: str, *wanted: str, **given: Any) -> Mapping[str, Any]:
+    def names(self, path: str, *wanted: str, of: str = "", **given: Any) -> Mapping[str, Any]:
         """Functions, classes and constants of a file that cannot be imported whole, compiled as they stand there, and what they
-        see: `given` and one another. "Class.method" is a method alone, by the method's name. Raises KeyError if the file has no
-        such name."""
-        tree = ast.parse(self.text(path))
-        parts = [name.partition(".") for name in wanted]
-        inside = [
-            n
-            for c in tree.body
-            for a, dot, b in parts
-            if dot and a in _named(c)
-            for n in getattr(c, "body", ())
-            if b in _named(n)
-        ]
-        wanted = tuple(b if dot else a for a, dot, b in parts)
-        kept = [node for node in tree.body if {*_named(node)} & {a for a, dot, _ in parts if not dot}] + inside
+        see: `given` and one another. of: a class, then these are its methods. Raises KeyError if the file has no such name."""
+        body = ast.parse(self.text(path)).body
+        if of:
+            (body,) = [node.body for node in body if isinstance(node, ast.ClassDef) and node.name == of]
+        kept = [node for node in body if {*_named(node)} & {*wanted}]
         if missing := {*wanted} - {n for node in kept for n in _named(node)}:
             raise KeyError(f"{path} has no {', '.join(sorted(missing))}")
         scope: dict[str, Any] = {"__name__": Path(path).stem, **given}

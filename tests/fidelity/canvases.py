@@ -168,7 +168,8 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
 def _reading(kind: Any, calls: list[Asked], source: Uniforms) -> Any:
     class Reading(kind):  # type: ignore[misc]
         def key(self, *what: Any, **more: Any) -> Any:
-            return recorded_noise.at(super().key(*what, **more), len(calls) - 1, calls[-1].cells if calls else (), source)
+            last = calls[-1] if calls else Asked((), 0, ())
+            return recorded_noise.at(super().key(*what, **more), len(calls) - 1, last.cells, last.computed, source)
 
     return Reading
 

@@ -78,8 +78,9 @@ def drafts(*parts: str, **names: str) -> Callable[[Case, str], Columns]:
     def ours(case: Case, backend: str) -> Columns:
         program, at = case["program"], models.folder(f"heads/checkpoints/{case['folder']}")
         bound = {"target": models.folder("target"), **dict.fromkeys(("head", *parts), at)}
-        params = {ours: case[theirs] for ours, theirs in names.items()}
-        with given(Rounds(case["seed"])) if case["temperature"] else nullcontext():
+        params, noise = {ours: case[theirs] for ours, theirs in names.items()}, Rounds(case["seed"])
+        assert "eta" in params or not case.get("eta"), "a threshold is looked at"
+        with given(noise) if case["temperature"] else nullcontext():
             done = run(program, case["prompt"], bound, backend, max_tokens=case["limit"] + 16,
                        temperature=case["temperature"], **params)  # fmt: skip
         end, start = len(case["prompt"]) + case["limit"], len(case["prompt"])
@@ -109,9 +110,9 @@ ENTRIES = [
         mtp,
     ),
     Entry("ar/space", "space", space),
-    recorded("dflash2", drafts("selector", block="block", k="k"), triton=4),
-    recorded("domino", drafts("correction", block="block", pure="pure"), triton=4),
-    recorded("dspark", drafts("markov", block="block")),
-    recorded("dspark_confident", drafts("markov", "sure", block="block", eta="eta")),
-    recorded("dspark_rnn", drafts("markov", block="block"), triton=4),
+    recorded("dflash2", drafts("selector", block="block", k="k"), triton=3),
+    recorded("domino", drafts("correction", block="block", pure="pure"), triton=3),
+    recorded("dspark", drafts("markov", block="block"), triton=1),
+    recorded("dspark_confident", drafts("markov", "sure", block="block", eta="eta"), triton=1),
+    recorded("dspark_rnn", drafts("markov", block="block"), triton=3),
 ]

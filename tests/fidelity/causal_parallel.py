@@ -1,5 +1,5 @@
 """Drafters beside the target: those that go on while it verifies (lab/recordings/side_by_side.py), and a diffusion model
-(lab/recordings/canvases.py)."""
+(lab/recordings/blocks.py)."""
 
 from __future__ import annotations
 

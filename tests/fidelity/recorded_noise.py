@@ -23,10 +23,11 @@ Uniforms = Callable[["Recorded", int], Any]
 
 @dataclass(frozen=True)
 class Recorded(noise.Key):
-    """A key with where it stands in the recording: the number of the last model call, and the canvas of that call."""
+    """A key with where it stands in the recording: the number of the last model call, its canvas, and what it computed."""
 
     call: int = 0
     cells: tuple[int, ...] = ()
+    computed: tuple[int, ...] = ()
     source: Uniforms | None = None
 
     def uniforms(self, n: int) -> Any:
@@ -36,9 +37,9 @@ class Recorded(noise.Key):
         return found
 
 
-def at(key: noise.Key, call: int, cells: tuple[int, ...], source: Uniforms) -> Recorded:
+def at(key: noise.Key, call: int, cells: tuple[int, ...], computed: tuple[int, ...], source: Uniforms) -> Recorded:
     """A machine's key as one that reads the recording."""
-    return Recorded(key.seed, key.request, key.site, key.counters, key.lane, call, cells, source)
+    return Recorded(key.seed, key.request, key.site, key.counters, key.lane, call, cells, computed, source)
 
 
 def waits(key: Any, n: int) -> Any:

@@ -40,6 +40,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     "logits/mbr": {"metric": ("chrf",), "char_order": (6,), "word_order": (0, 2), "beta": (2,)},
     "logits/awrs": {"algorithm": ("recursive",)},
     "ar2/hf_universal_assisted": {"target_lookbehind": "tokens of two tokenizers are lined up by their text"},
+    "authors/exspec": {"cache": "whether the target has a cache"},
     "authors/jacobi": {"cache": "whether the tokens that no longer change are computed again"},
     "ar/lookahead": {"POOL_FROM_PROMPT": "texts are compared"},
     "ar2/sequoia_greedy": {"growmap": CALLS, "size": CALLS},
@@ -53,6 +54,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     ),
     "logits/penalties": {"renormalize_logits": "a softmax follows"},
     "logits/grammar_constrained": {"grammar": "the name of the recorded automaton"},
+    "authors/overfill": {"cut": "the layers that `pruned` leaves without their MLPs"},
     "authors/hyperschedule": {"kind": "which of the authors' functions ran", "width": "a schedule's: `steps`, `block` say it"},
     "dllm/adablock_dream_*": {"steps": QUOTA, "delimiter_ids": "upstream reads a list of its own"},
     "dllm/dream_entropy": {"alg": ("entropy",)},
@@ -67,7 +69,6 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     },
     "dllm/llada2*": {"steps_per_block": QUOTA, "eos_id": "no end stands in a recorded text"},
     "dllm/dkv_cache_dream_prefill": {
-        "alg": ("maskgit_plus",),
         "cache_steps": "upstream reads it in the variant that decides with a cache, not in this one",
         "shift_type": "as that",
     },
@@ -87,7 +88,6 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         **dict.fromkeys(("dropout", "window", "sigma", "scale", "preserved_tokens"), "the kept positions are handed over"),
     },
     "dllm/sdlm_*": {
-        "alg": ("prob_conf",),
         "use_cache": "the file is of one cache",
         "eos_id": "no end stands in a recorded text",
     },

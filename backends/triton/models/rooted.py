@@ -103,7 +103,7 @@ class DFlashModel(OnTarget[DFlash]):
         there, block = depth == 0, self.module.block
         self.roots.copy_(torch.where(there.any(1), torch.where(there, tokens, -1).amax(1), self.roots))
         places = root[:, None] + torch.arange(block, device=self.device)
-        inside = places.clamp(max=self.capacity - 1)
+        inside = places.clamp(0, self.capacity - 1)  # a lane without a text has no root
         below = (root[:, None] + block).clamp(max=self.capacity).expand(-1, block)
         states = super().run(self.module.blocks(self.roots).to(self.dtype), places, inside, Seen(below))
         return at_slots(states, depth + block - self.module.depth)
@@ -130,11 +130,13 @@ class CorrectionModel(DFlashModel):
         """See `DeviceModel`. tokens: int64[B, T]."""
         here = self.module.norm(super().compute(tokens, positions, slots, seen, parents, known))
         root = positions[:, -1] if known is None else known
-        below = (positions > root[:, None])[..., None]
-        above = torch.where(below, self.stored(self.rows, slots - 1 if parents is None else parents), 0)
-        rows = self.correction.next_row(tokens, above, here)
-        put(self.rows, self.pages.at(slots), rows)
-        return torch.cat([here, rows], -1)
+        below, before = positions > root[:, None], slots - 1 if parents is None else parents
+        rows = []
+        for n in range(tokens.shape[1]):  # a token may be the child of one of this call
+            above = torch.where(below[:, n, None], self.stored(self.rows, before[:, n : n + 1])[:, 0], 0)
+            rows.append(self.correction.next_row(tokens[:, n], above, here[:, n]))
+            put(self.rows, self.pages.at(slots[:, n : n + 1]), rows[-1][:, None])
+        return torch.cat([here, torch.stack(rows, 1)], -1)
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:

@@ -204,7 +204,7 @@ def _rules(source: HeadFolder) -> dict[str, dict[str, str]]:
 
 def _form(source: HeadFolder) -> str:
     """Which Markov head a folder has. Raises DecError for one that decgraph does not know."""
-    found = str(source.config.get("markov_head_type", "vanilla")).lower()
+    found = str(source.said("markov_head_type") or "vanilla").lower()
     if found not in ("vanilla", "gated", "rnn"):
         raise DecError(f"{source.folder} has a Markov head of the type {found}", hint="known are vanilla, gated and rnn")
     return found

@@ -176,7 +176,8 @@ def dflash_like(
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
     rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
     parts = parts_of(source)
-    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop={"d2t", "t2d"}.union(*parts.values()))
+    maps = {"d2t", "t2d"} if has("lm_head.weight") else set[str]()
+    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop=maps.union(*parts.values()))
     tokens = draft_tokens(source, rows, vocab) if has("lm_head.weight") else None
     if tokens is not None:
         found["output.tokens"] = tokens
@@ -241,14 +242,16 @@ def _is_dflash(config: Config, names: Collection[str]) -> bool:
 
 
 def _dflash(source: HeadFolder) -> ReadHead:
-    spark = bool(source.config.get("markov_rank"))  # DSpark's, of DeepSpec and SpecForge
-    said = source.config.get("dflash_config") or source.config.get("dspark_config") or {}
-    said = said if isinstance(said, dict) else {}
-    outputs = said.get("target_layer_ids", source.config.get("target_layer_ids"))
+    parts, outputs = parts_of(source), source.said("target_layer_ids")
+    spark = corrections.MARKOV in parts or bool(source.said("markov_rank"))  # of DeepSpec and SpecForge
     # z-lab counts the layers whose outputs are read: the inputs of the next ones.
     reads = [n + 1 if isinstance(n, int) else n for n in outputs] if isinstance(outputs, list) else outputs
-    value = lambda key: said.get(key, source.config.get(key))
-    parts, more = parts_of(source), _scales(value)
+    scales = {
+        "embedding_scale": "input_embedding_scale",
+        "logit_scale": "output_multiplier",
+        "logit_cap": "final_logit_softcapping",
+    }
+    more: Config = {ours: source.said(name) for ours, name in scales.items() if source.said(name) is not None}
     name = "DSpark" if spark else "Domino" if "prefix_gru" in parts else "DFlash"
     if "layers.0.attention_conv.base_kernel" in source.tensors:
         taps, width = source.shape("layers.0.attention_conv.base_kernel")[1:]
@@ -256,22 +259,11 @@ def _dflash(source: HeadFolder) -> ReadHead:
         name, more = "DFlash 2", {**more, "taps": taps, "groups": groups}
         if width % groups:
             raise DecError(f"{source.folder}: layers.0.attention_conv has {groups} groups for {width} numbers")
-    anchor = spark or bool(said.get("shift_label"))
-    block = said.get("block_size")
-    return dflash_like(
-        source, source.config, reads, value("mask_token_id"), name, anchor=anchor,
-        block=source.number("block_size", of=said) if block is not None else None, more=more,
-    )  # fmt: skip
-
-
-def _scales(value: Callable[[str], object]) -> Config:
-    """What z-lab's configuration multiplies embeddings and logits by, and the bound of logits."""
-    names = {
-        "embedding_scale": "input_embedding_scale",
-        "logit_scale": "output_multiplier",
-        "logit_cap": "final_logit_softcapping",
-    }
-    return {ours: value(name) for ours, name in names.items() if value(name) is not None}
+    anchor, block = (
+        spark or bool(source.said("shift_label")),
+        source.number("block_size", of={"block_size": source.said("block_size")}),
+    )
+    return dflash_like(source, source.config, reads, source.said("mask_token_id"), name, anchor=anchor, block=block, more=more)
 
 
 LAYOUTS = (

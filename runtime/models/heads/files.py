@@ -61,6 +61,8 @@ class Tensors(Mapping[str, Tensor]):
         for prefix in _WRAPPERS:
             if self._at and all(name.startswith(prefix) for name in self._at):
                 self._at = {name.removeprefix(prefix): at for name, at in self._at.items()}
+        # What Domino's and DSpark's first folders put before the names of what corrects scores.
+        self._at = {name.removeprefix("logit_head."): at for name, at in self._at.items()}
 
 
 def tensors(folder: Path) -> Tensors:
@@ -76,6 +78,12 @@ def _files(folder: Path) -> list[Path]:
             if index.is_file():
                 return shards(index)
             if whole in found:
+                others = [
+                    p.name for p in found if p.suffix == ".safetensors" and not p.stem.startswith((*_NAMED, "consolidated"))
+                ]
+                if others:
+                    raise DecError(f"{folder} has {', '.join(others)} beside {whole.name}, and no index that names it",
+                                   hint="keep one, or add model.safetensors.index.json")  # fmt: skip
                 return [whole]
     if len(found) == 1:
         return found

@@ -39,6 +39,11 @@ class HeadFolder:
             raise DecError(f"{self.folder} has no tensor {name}", hint=f"it has {some(self.tensors)}")
         return tuple(self.tensors[name].shape)
 
+    def said(self, key: str) -> object:
+        """What DFlash's configurations say, in a part of their own or at the top; None where they do not."""
+        own = self.config.get("dflash_config") or self.config.get("dspark_config") or {}
+        return (own if isinstance(own, dict) else {}).get(key, self.config.get(key))
+
     def number(self, key: str, otherwise: int | None = None, *, of: Config | None = None) -> int:
         """A whole number of the configuration. Raises DecError for one that is missing, or no whole number."""
         value = (self.config if of is None else of).get(key, otherwise)
@@ -84,13 +89,17 @@ def renamed(
     source: HeadFolder, rules: Mapping[str, str], *, drop: Iterable[str] = ()
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The source's tensors, of any shapes, by our names, and how to get back. rules: beginnings in the file -> ours, the
-    longest first; a name without a rule stays. drop: names that are not part of the head."""
-    out, left = {}, set(drop)
+    longest first; a name without a rule stays. drop: names that are not part of the head. Raises DecError for two tensors that
+    are one part."""
+    out, left = dict[str, Tensor](), set(drop)
     for name in source.tensors:
         if name in left or name.endswith(_USELESS):
             continue
         begin = max((b for b in rules if name.startswith(b)), key=len, default=None)
-        out[name if begin is None else rules[begin] + name.removeprefix(begin)] = source.tensors[name]
+        ours = name if begin is None else rules[begin] + name.removeprefix(begin)
+        if ours in out:
+            raise DecError(f"{source.folder} has a tensor {name}, and another that is the same part of the head")
+        out[ours] = source.tensors[name]
     return out, {ours: published for published, ours in rules.items()}
 
 

@@ -176,7 +176,8 @@ def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:
     extra = sorted(set(head.tensors) - set(wanted))
     if extra:
         raise DecError(f"{folder} has a tensor {head.name(extra[0])}{_more(extra)}, which no part of a head of the layout "
-                       f"{head.layout} is made of")  # fmt: skip
+                       f"{head.layout} is made of",
+                       hint="decgraph reads all tensors of a head: leave it out of the file if it is none of it")  # fmt: skip
     for name, tensor in head.tensors.items():
         if tensor.shape != wanted[name].shape:
             mine, theirs = ("x".join(map(str, t.shape)) or "one number" for t in (tensor, wanted[name]))

@@ -105,11 +105,14 @@ def _mtp(source: HeadFolder) -> ReadHead:
     if several and parts is _QWEN:
         raise DecError(f"{source.folder} has several decoder layers in one MTP module", hint="one that has one can be run")
     stages: list[ReadHead] = []
+    own = [name for name in source.tensors if _beyond(name, begin)]
     while any(name.startswith(block) for name in source.tensors):
         stages.append(_stage(source, begin, block, parts))
+        own = [name for name in own if not _read(name, begin, block, parts)]
         if parts is _QWEN:
             break
         begin, block = _following(begin), _following(block)
+    _check_all(source, own)
     if len(stages) == 1:
         return stages[0]
     first = stages[0]
@@ -134,6 +137,8 @@ def speculators_mtp(source: HeadFolder, of: Config) -> ReadHead:
         whole = type(transformers.AutoConfig.for_model(str(of.get("model_type")))).from_dict(dict(of)).to_dict()
     except Exception as error:  # an unknown family, or values that its class does not take
         raise DecError(f"{source.folder / 'config.json'} has no target that transformers knows: {error}") from error
+    own = [name for name in source.tensors if name not in ("embed_tokens.weight", "lm_head.weight")]  # the target's
+    _check_all(source, [name for name in own if not _read(name, "mtp_layers.0.", "mtp_layers.0.", _SPECULATORS)])
     read = _stage(replace(source, config=whole), "mtp_layers.0.", "mtp_layers.0.", _SPECULATORS)
     return replace(read, layout="speculators MTP")
 
@@ -161,6 +166,25 @@ def _stage(source: HeadFolder, begin: str, block: str, parts: dict[str, str]) ->
         "of": of.to_dict(),
     }
     return ReadHead("MTP", "features", "decgraph_mtp", config, {**tensors, **fitted}, stored)
+
+
+def _beyond(name: str, begin: str) -> bool:
+    """Whether a tensor is one of MTP layers, of whose first the names begin so: all others are the target's."""
+    stem, _, number = begin[:-1].rpartition(".")
+    if not number.isdecimal():
+        return name.startswith(begin)
+    rest = name.removeprefix(stem + ".").partition(".")[0]
+    return name.startswith(stem + ".") and (not rest.isdecimal() or int(rest) >= int(number))
+
+
+def _read(name: str, begin: str, block: str, parts: dict[str, str]) -> bool:
+    """Whether a tensor is one of this layer's parts, or a copy of one of the target's, or useless."""
+    return name.startswith((block, *(begin + part for part in parts))) or name.removeprefix(begin) in _COPIES
+
+
+def _check_all(source: HeadFolder, left: list[str]) -> None:
+    if left:
+        raise DecError(f"{source.folder} has tensors that no part of its MTP layers is made of: {some(left)}")
 
 
 def _following(block: str) -> str:

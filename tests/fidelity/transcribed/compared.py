@@ -106,6 +106,8 @@ def unhurried(
             program, case["prompt"], models(case), backend, max_tokens=case["limit"] + 64, settings=settings, **params, **more
         )
         calls = [c for c in done.calls if c.past < end + last]
+        if done.tokens[-1] in case["eos"]:  # what is accepted behind an end is never text
+            calls[-1] = replace(calls[-1], accepted=min(calls[-1].accepted, len(done.tokens) - calls[-1].past))
         return by_call(replace(done, tokens=done.tokens[:end], calls=calls))
 
     return ours

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, after, replayed, tokens
-from fidelity.watched import Watched
+from fidelity.entry import recorded
+from fidelity.transcribed.compared import Columns, Compared, after, replayed
+from fidelity.watched import Watched, run
 
 from decgraph.runtime.models.free import FreeModel
+from lab.recordings import depth
 
 SIZE = 11
 
@@ -17,25 +19,6 @@ SIZE = 11
 def target(case: Mapping[str, Any]) -> FreeModel:
     """A model of so many layers."""
     return FreeModel(case["seed"], SIZE, case["layers"])
-
-
-def unified_skip(case: Mapping[str, Any]) -> Columns:
-    """The prompt by all layers, new tokens by the reserved ones."""
-    layers = case["layers"]
-    many = max(2, int(layers / case["speedup"]))
-    reserved = [0, layers - 1]
-    for idx in range(1, layers - 1):
-        if idx % int(layers / (many - 1)) == 0 and len(reserved) < many:
-            reserved.append(idx)
-    whole, text = target(case), list(case["prompt"])
-    small = whole.derive("skip", *[frozenset(range(layers)) - set(reserved)] * 2)
-    memory = whole.memory(tuple(text))
-    text.append(int(np.argmax(after(whole, text))))
-    while len(text) < len(case["prompt"]) + case["limit"]:
-        row = small.eval([tuple(text)], memory)[0]
-        memory = small.memory(tuple(text), memory=memory)
-        text.append(int(np.argmax([float(w) for w in row.weights])))
-    return {"tokens": tuple(text)}
 
 
 def free(case: Mapping[str, Any]) -> Columns:
@@ -62,19 +45,17 @@ def read(done: Watched, case: Mapping[str, Any]) -> Columns:
     return {"tokens": done.tokens, "deep": [len(c.rows[0]) for c in done.calls]}
 
 
+def unified_skip(case: Mapping[str, Any], backend: str) -> Columns:
+    """The text, and the layers that a new token goes through."""
+    free = depth.models(case)
+    done = run(
+        "unified_skip", case["prompt"], free, backend, max_tokens=case["limit"], eos=case["eos"], speedup=case["speedup"]
+    )
+    return {"tokens": done.tokens}
+
+
+ENTRIES = [recorded("unified_skip", unified_skip)]
 COMPARED = [
-    Compared(
-        "unified_skip",
-        "Adaxry/Unified_Layer_Skipping ad84c1e, codes/run_clm_llms.py and codes/modeling_bloom.py, BloomModel.forward",
-        unified_skip,
-        replayed("unified_skip", "speedup", models=models, columns=tokens),
-        {
-            f"seed{s} {layers} layers by {speedup}": {
-                "seed": s, "prompt": (1, 2, s), "limit": 8, "layers": layers, "speedup": speedup,
-            }
-            for s, layers, speedup in ((1, 6, 2.0), (2, 9, 1.5), (3, 10, 3.0), (4, 7, 5.0), (5, 8, 1.0), (7, 11, 2.9))
-        },
-    ),
     Compared(
         "free",
         "raymin0223/fast_robust_early_exit 3e503c5, models/deploying_t5.py, forward, and util/skip_conf.py",

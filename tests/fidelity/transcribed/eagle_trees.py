@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import log
 from typing import Any
 
 import numpy as np
 from fidelity.entry import recorded
-from fidelity.transcribed.compared import Columns, Compared, Text, best, ended, replayed, unhurried, verified
+from fidelity.transcribed.compared import Columns, Compared, Text, best, by_call, ended, replayed, unhurried, verified
+from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
 from decgraph.runtime.models.table import TableFeatures, TableModel
@@ -110,64 +112,6 @@ def one_head(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": model, "head": Near(model, case["seed"] + 20)}
 
 
-def clover(case: Mapping[str, Any]) -> Columns:
-    """Whole levels, until one is larger than what is left; the token that would pass the mass is not kept."""
-    m = one_head(case)
-
-    def tree(text: list[int]) -> list[Text]:
-        level: list[Ranked] = [(0.0, ())]
-        made: list[Text] = []
-        for _ in range(case["depth"]):
-            new: list[Ranked] = []
-            for score, path in level:
-                p = row(m["head"], text, path)
-                tokens = best(p, case["budget"])
-                share = p[tokens] / p[tokens].sum()
-                many = max(1, int((np.cumsum(share) <= case["mass"]).sum()))
-                new += [(score + log(share[i]), (*path, tokens[i])) for i in range(many)]
-            left = case["budget"] - len(made)
-            level = highest(new, left)
-            made += [path for _, path in level]
-            if len(new) >= left:
-                break
-        return made
-
-    return rounds(case, m["target"], tree)
-
-
-def chimera(case: Mapping[str, Any]) -> Columns:
-    """A full tree: every path is read again with its own tokens."""
-    m = one_head(case)
-
-    def tree(text: list[int]) -> list[Text]:
-        level: list[Ranked] = [(0.0, ())]
-        made: list[Text] = []
-        for _ in range(case["depth"]):
-            level = children(m["head"], text, level, case["k"])
-            made += [path for _, path in level]
-        return made
-
-    return rounds(case, m["target"], tree)
-
-
-def glide_cape(case: Mapping[str, Any]) -> Columns:
-    """A chain; beside each of its tokens stand more of the likeliest where the drafter is less sure, by tenths."""
-    m = one_head(case)
-    bins = (8, 8, 8, 6, 6, 6, 4, 4, 2, 2, 2)
-
-    def tree(text: list[int]) -> list[Text]:
-        chain: Text = ()
-        made: list[Text] = []
-        for _ in range(case["gamma"]):
-            p = row(m["head"], text, chain)
-            tokens = best(p, bins[int(10 * max(p))])
-            made += [(*chain, t) for t in tokens]
-            chain = (*chain, tokens[0])
-        return made
-
-    return rounds(case, m["target"], tree)
-
-
 def falcon(case: Mapping[str, Any]) -> Columns:
     """Levels in pairs: a call gives both below each node that ends a pair, the second one without knowing the first."""
     m = one_head(case)
@@ -242,7 +186,49 @@ def cases(*settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+def chimera(case: Mapping[str, Any], backend: str) -> Columns:
+    """The first calls, with the prompt's."""
+    params = {name: case[name] for name in ("depth", "k")}
+    done = run("chimera", case["prompt"], eagle_forks.one_head(case), backend, max_tokens=64, **params)
+    done.calls = done.calls[: case["calls"] + 1]
+    end = len(case["prompt"]) + sum(c.accepted + 1 for c in done.calls)
+    return by_call(replace(done, tokens=done.tokens[:end]))
+
+
+ROWS = "theirs reads the token of a last level, of which some parents have no child, off other rows (clover/model/utils.py:508)"
+LONE = "theirs drops a lone token above the mass in the last level (clover/model/clover2.py:1374)"
+
+
+def clover(case: Mapping[str, Any], backend: str) -> Columns:
+    """The first tree of each text, by the ranks of its tokens, and the tokens."""
+    text, trees, ranks = tuple(case["prompt"]), [], []
+    head = eagle_forks.one_head(case)["head"]
+    for _ in range(case["limit"]):
+        params = {name: case[name] for name in ("depth", "mass", "budget")}
+        done = run("clover", text, eagle_forks.one_head(case), backend, max_tokens=16, **params)
+        known, text = text, done.tokens[: len(text) + 1]
+        drafted = sorted(done.calls[1].drafted)
+        rows = {path: sorted(head.row(known, (text[-1], *path)), reverse=True) for path in {p[:-1] for p in drafted}}
+        said = {path: head.row(known, (text[-1], *path)) for path in rows}
+        places = [tuple(rows[p[:i]].index(said[p[:i]][t]) for i, t in enumerate(p)) for p in drafted]
+        trees.append(drafted)
+        ranks.append(sorted(places))
+    return {"tokens": text, "ranks": ranks, "drafted": trees}
+
+
 ENTRIES = [
+    recorded("chimera", chimera),
+    recorded("glide_cape", unhurried("glide_cape", "gamma", models=eagle_forks.one_head, last=1)),
+    recorded(
+        "clover",
+        clover,
+        differs={
+            ("1 4 0.95 9", "drafted"): ROWS,
+            ("2 4 0.95 20", "drafted"): ROWS,
+            ("4 3 0.2 6", "ranks"): LONE,
+            ("4 3 0.2 6", "drafted"): LONE,
+        },
+    ),
     recorded(
         "gumiho",
         unhurried("gumiho", "early", "late", "k", "offers", "width", "budget", models=eagle_forks.gumiho_models, last=2),
@@ -254,35 +240,6 @@ ENTRIES = [
     ),
 ]
 COMPARED = [
-    Compared(
-        "clover",
-        "XiaoBin1992/clover 9d37214a, clover/model/clover2.py, Clover2Model.beam_genrate",
-        clover,
-        ours("clover", one_head, "depth", "mass", "budget"),
-        cases(
-            {"depth": 4, "mass": 0.95, "budget": 9},
-            {"depth": 4, "mass": 0.95, "budget": 20, "size": 30, "limit": 6},
-            {"depth": 3, "mass": 0.5, "budget": 6},
-            {"depth": 3, "mass": 0.2, "budget": 6},
-        ),
-        "depth is num_heads; in the last level at least one child stays, as in the others",
-    ),
-    Compared(
-        "chimera",
-        "kafkayu/Chimera a4cd9f4d, chimera/model/Chimera_model.py, ChimeraModel.generate, greedy_search",
-        chimera,
-        ours("chimera", one_head, "depth", "k"),
-        cases({"depth": 4, "k": 3, "limit": 6}, {"depth": 3, "k": 2}, {"depth": 2, "k": 3}),
-        "topk = 1, so a guess is accepted where it is the target's own token",
-    ),
-    Compared(
-        "glide_cape",
-        "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24 edf4c9a8, glide/glideModel.py, medusa_forward and medusa_generate_stream",
-        glide_cape,
-        ours("glide_cape", one_head, "gamma"),
-        cases({"gamma": 4}, {"gamma": 3, "size": 5}),
-        "the bins of inference/cape/cape.sh, greedy; gamma is the length that the code has as a number, 4",
-    ),
     Compared(
         "mixture_of_attentions",
         "huawei-noah/HEBO 433c5812, moa_spec/models/inference/single_device/moa_spec.py, _sample",

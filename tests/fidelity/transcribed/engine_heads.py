@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from fidelity.handed import Uniforms, draws, handed
 from fidelity.transcribed.compared import Columns, Compared, Text, after, verified
 from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, one_head, row, target
-from fidelity.transcribed.side_by_side import Like
-from fidelity.transcribed.side_by_side import models as beside
 from fidelity.watched import run
+
+from decgraph.runtime.models.interface import Memory, Path, Scores
+
+
+class Like(Uneven):
+    """A drafter that agrees often: half of its mass is another model's."""
+
+    def __init__(self, other: Uneven, seed: int, share: int = 2) -> None:
+        super().__init__(other.vocab.size, seed, window=1, vocab=other.vocab.name, name="drafter")
+        self.other, self.share = other, share
+
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        rows = zip(self.other.eval(paths), super().eval(paths), strict=True)
+        n = self.share
+        return [
+            Scores(weights=tuple((a + (n - 1) * b) / n for a, b in zip(t.weights or (), o.weights or (), strict=True)))
+            for t, o in rows
+        ]
+
+
+def beside(case: Mapping[str, Any]) -> dict[str, Any]:
+    """A target, and a drafter like it."""
+    model = target(case)
+    return {"target": model, "drafter": Like(model, case["seed"] + 30)}
 
 
 def ours(program: str, *names: str, models: Callable[[Mapping[str, Any]], dict[str, Any]] = one_head) -> Any:

@@ -76,7 +76,7 @@ def speculative_jacobi_ours(case: Mapping[str, Any], backend: str) -> Columns:
     def reading(kind: Any) -> Any:
         class Reading(kind):  # type: ignore[misc]
             def key(self, *what: Any, **more: Any) -> Any:
-                return recorded_noise.at(super().key(*what, **more), 0, (), given)
+                return recorded_noise.at(super().key(*what, **more), 0, (), (), given)
 
         return Reading
 

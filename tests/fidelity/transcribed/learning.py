@@ -9,7 +9,7 @@ import numpy as np
 from fidelity.handed import Uniforms, draws, handed
 from fidelity.transcribed.compared import Columns, Compared, after
 from fidelity.transcribed.eagle_trees import cases
-from fidelity.transcribed.side_by_side import models
+from fidelity.transcribed.engine_heads import beside as models
 from fidelity.watched import Call, watching
 
 import decgraph

@@ -124,37 +124,6 @@ def masked(program: str, *names: str, model: Any = None, sites: Mapping[str, str
     return ours
 
 
-def fast_dllm(case: Mapping[str, Any]) -> Columns:
-    """A whole call opens a block and already decides; then calls of the block, with what stands behind it where only the text
-    before it is cached, until nothing of it is masked."""
-    model, w = table(case["seed"]), Watch(case["prompt"], case["length"])
-    total, dual = len(w.cells), "factor" in case
-    for start in range(w.start, total, case["block"]):
-        end, cached, first = min(start + case["block"], total), {}, True
-        while any(w.cells[i] == MASK for i in range(start, end)):
-            fresh = range(total) if first else range(start, end if dual else total)
-            cached.update({i: w.cells[i] for i in fresh})
-            w.call(fresh)
-            p = rows(model, cached, total, [i for i in range(start, end) if w.cells[i] == MASK])
-            if case.get("sampled"):
-                u = {i: uniforms(case["seed"], len(w.computed) - 1, (i - start,), SIZE) for i in p}
-                x = {i: drawn(p[i], u[i]) for i in p}
-            else:
-                x = {i: int(np.argmax(p[i])) for i in p}
-            order = sorted(p, key=lambda i: -p[i][x[i]])
-            if dual:
-                n = 1
-                while n < len(order) and p[order[n]][x[order[n]]] >= 1 - case["factor"] / (n + 2):
-                    n += 1
-                taken = order[:n]
-            else:
-                taken = [i for n, i in enumerate(order) if n == 0 or p[i][x[i]] >= case["tau"]]
-            for i in taken:
-                w.cells[i] = x[i]
-            first = False
-    return w.done()
-
-
 def filtered(place: Any, sure: Any) -> float:
     """A stand-in for the trained filter, of a whole block's confidences: is this cell above the others' mean?"""
     rest = [float(s) for i, s in enumerate(sure) if i != int(place)]
@@ -202,14 +171,6 @@ def learn2pd_ours(case: Mapping[str, Any], backend: str) -> Columns:
     return {"output": found.output, "computed": [c.computed for c in found.calls]}
 
 
-CASES = {
-    f"seed{s} {'drawn' if sampled else 'greedy'}": {
-        "seed": s, "prompt": (1, 2, s), "length": 12, "block": b, "sampled": sampled,
-    }
-    for s, b in ((1, 4), (2, 6), (3, 12), (4, 4), (5, 6))
-    for sampled in (False, True)
-}  # fmt: skip
-
 COMPARED = [
     Compared(
         "learn2pd_eot",
@@ -231,21 +192,5 @@ COMPARED = [
             for sampled in (False, True)
         },
         "where a block was cut their filter is given too few numbers and fails; it is given zeros here",
-    ),
-    Compared(
-        "fast_dllm_prefix",
-        "NVlabs/Fast-dLLM f6b35ec, llada/generate.py, generate_with_prefix_cache and get_transfer_index",
-        fast_dllm,
-        masked("fast_dllm_prefix", "block", "tau"),
-        {name: {**case, "tau": 0.3 + case["seed"] / 20} for name, case in CASES.items()},
-        "",
-    ),
-    Compared(
-        "fast_dllm_factor",
-        "NVlabs/Fast-dLLM f6b35ec, llada/generate.py, generate_with_dual_cache and get_transfer_index_dynamic",
-        fast_dllm,
-        masked("fast_dllm_factor", "block", "factor"),
-        {name: {**case, "factor": 0.8 + case["seed"] / 5} for name, case in CASES.items()},
-        "where the last candidate alone fails, their loop takes it all the same, as it cannot tell that from none failing",
     ),
 ]

@@ -3,25 +3,19 @@ RSD."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from fidelity.entry import recorded
 from fidelity.given_noise import given
-from fidelity.transcribed.compared import Columns, Compared, Text, after, by_step, replayed
+from fidelity.transcribed.compared import Columns, Compared, Text, after
 from fidelity.watched import run
 
-from lab.recordings import tabled
 from lab.recordings.judged import MARK
 from lab.recordings.steps import models
 from lab.recordings.tables import Letters, Stream, untied
-
-
-def pieces(program: str, *names: str, using: tuple[str, ...] = ("target", "drafter"), **more: Any) -> Any:
-    """Ours: the text, by what each step commits."""
-    return replayed(program, *names, models=models, columns=by_step, using=using, **more)
+from lab.recordings.trials import MARKS
 
 
 def monitoring(case: Mapping[str, Any], backend: str) -> Columns:
@@ -81,41 +75,31 @@ def adadec(case: Mapping[str, Any], backend: str) -> Columns:
     return {"tokens": done.tokens, "lookaheads": len(ahead) // case["length"]}
 
 
-def cautious(case: Mapping[str, Any]) -> Columns:
-    """As many trials as the entropy says; that of the lowest perplexity stays. Tokens 0 and 1 are marks."""
-    model, text, committed, write = models(case)["target"], tuple(case["prompt"]), [], Writer(case)
-    while not write.over(text):
-        p = write.law(model, text)
-        entropy = -(p * np.log(p + 1e-10)).sum()
-        share = min(1.0, max(0.0, (entropy - case["low"]) / (case["high"] - case["low"])))
-        trials = int(1 + (case["most"] - 1) * share)
-        if trials == 1:
-            piece: Text = (write.token(model, text),)
-        else:
-            tried = [write.step(model, text, [0, 1], write.end - len(text)) for _ in range(trials)]
-            laws = [[write.law(model, (*text, *t[:i]))[x] for i, x in enumerate(t)] for t in tried]
-            perplexity = [math.exp(-sum(map(math.log, law)) / len(law)) for law in laws]
-            piece = tried[perplexity.index(min(perplexity))]
-        text += piece
-        committed.append(piece)
-    return {"tokens": text, "committed": committed}
+def drawn(program: str, *names: str, using: tuple[str, ...], **more: Any) -> Any:
+    """Ours: the text, by what each step commits, of a program whose pieces are drawn."""
+
+    def ours(case: Mapping[str, Any], backend: str) -> tuple[list[int], list[list[int]]]:
+        params = {name: case[name] for name in (*names, "temperature")}
+        bound, limit = {name: models(case)[name] for name in using}, case.get("limit", 400)
+        with given(case["seed"]):
+            done = run(
+                program, case["prompt"], bound, backend, max_tokens=limit, eos=case.get("eos", ()), **more, **params
+            )  # fmt: skip
+        return list(done.tokens[len(case["prompt"]) :]), [list(c) for c in done.committed if c]
+
+    return ours
 
 
-def grace(case: Mapping[str, Any]) -> Columns:
-    """Candidates by the mean of their log-probabilities and the softmax of the discriminator's scores: here the log-odds of
-    the largest probability that the reader gives after a candidate."""
-    target, reader = models(case)["target"], models(case)["reader"]
-    text, committed, write = tuple(case["prompt"]), [], Writer(case)
-    while not write.over(text):
-        steps = [write.step(target, text, [0], case["reach"]) for _ in range(case["k"])]
-        means = [np.mean([np.log(write.law(target, (*text, *s[:i]))[x]) for i, x in enumerate(s)]) for s in steps]
-        right = np.array([after(reader, (*text, *s)).max() for s in steps])
-        odds = right / (1 - right)
-        final = (1 - case["beta"]) * np.exp(means) + case["beta"] * odds / odds.sum()
-        piece = steps[int(np.argmax(final))][: write.end - len(text)]
-        text += piece
-        committed.append(piece)
-    return {"tokens": text, "committed": committed}
+def cautious(case: Mapping[str, Any], backend: str) -> Columns:
+    made = drawn("cautious", "low", "high", "most", using=("target",), tokenizer=Letters(MARKS))
+    tokens, committed = made(case, backend)
+    return {"tokens": tokens, "committed": committed}
+
+
+def discriminator_guided(case: Mapping[str, Any], backend: str) -> Columns:
+    """As many steps as theirs."""
+    made = drawn("discriminator_guided", "k", "beta", "reach", using=("target", "reader"), mark="|", tokenizer=Letters("|"))
+    return {"tokens": sum(made(case, backend)[1][: case["steps"]], [])}
 
 
 def judged(program: str, threshold: str, *names: str) -> Any:
@@ -145,13 +129,11 @@ def unmarked(line: str, *cases: str) -> dict[tuple[str, str], str]:
     return {(case, column): why for case in cases for column in ("tokens", "writers")}
 
 
-LINES: dict[str, Any] = {"tokenizer": Letters("\n")}
-"""Token 0 ends a line."""
-
-
 LAST_END = "a text is cut behind its last end token there (decoding.py:253), behind its first one here"
 
 ENTRIES = [
+    recorded("cautious", cautious),
+    recorded("discriminator_guided", discriminator_guided),
     recorded(
         "reward_guided_sd",
         judged("reward_guided_sd", "delta", "judge"),
@@ -165,30 +147,4 @@ ENTRIES = [
     recorded("adadec", adadec),
     recorded("monitoring", monitoring, differs={("5 0.9", column): LAST_END for column in ("tokens", "committed")}),
 ]
-COMPARED = [
-    Compared(
-        "cautious",
-        "wyzjack/CNTP 105b0968, transformers/generation/utils.py, _sample_reflect_perplexity",
-        cautious,
-        pieces("cautious", "low", "high", "most", using=("target",), tokenizer=Letters("\n;")),
-        tabled(
-            "{seed} {most}",
-            "seed low high most temperature eos",
-            ((1, 0.01, 1.5, 10, 1.0, ()), (2, 1.2, 1.9, 5, 0.8, (7,)), (3, 1.3, 1.7, 4, 0.6, ()), (4, 0.5, 2.0, 3, 1.2, (7,))),
-            prompt=(1, 2),
-            limit=20,
-        ),
-        "of its ten marks the line end alone",
-    ),
-    Compared(
-        "discriminator_guided",
-        "mukhal/grace be493be2, grace/reason.py, _generate_step_with_score_disc",
-        grace,
-        pieces("discriminator_guided", "k", "beta", "reach", using=("target", "reader"), **LINES),
-        {
-            f"{seed} {k}": {"seed": seed, "prompt": (1, 2), "limit": 18, "k": k, "beta": beta, "reach": reach, "temperature": t}
-            for seed, k, beta, reach, t in ((1, 5, 0.1, 6, 0.8), (2, 8, 0.5, 4, 1.0), (3, 3, 0.9, 8, 0.8), (4, 1, 0.1, 5, 1.0))
-        },
-        "method random; without the calculator, and the question after which a final answer is not judged",
-    ),
-]
+COMPARED: list[Compared] = []

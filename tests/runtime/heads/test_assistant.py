@@ -10,6 +10,7 @@ import pytest
 import torch
 from lib.lazily import transformers
 from lib.models.architecture_table import ROWS, architecture
+from safetensors.torch import load_file, save_file
 
 import decgraph
 from decgraph.errors import DecError
@@ -70,6 +71,10 @@ def test_drafts_are_those_of_the_official_forward(ordered: bool, official: Any, 
         (row,) = head.eval([path], target.memory(IDS[:-1]))
         np.testing.assert_allclose(row.logits, out.logits[0, 0].double(), atol=2e-5)
         state, path = out.last_hidden_state, (*path, token)
+    file = tmp_path / "assistant" / "model.safetensors"
+    save_file({**load_file(file), "spare.weight": torch.ones(2)}, file, {"format": "pt"})
+    with pytest.raises(DecError, match=r"spare\.weight"):
+        hf.load_features(tmp_path / "assistant", target)
 
 
 def test_decoding_is_lossless_alone_and_in_a_batch(official: Any, tmp_path: Path) -> None:

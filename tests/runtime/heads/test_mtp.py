@@ -247,6 +247,21 @@ def test_speculators_folder(name: str, built: Any, tmp_path: Path) -> None:
     given = target.memory(IDS[:5])
     for path in (IDS[:6], IDS[:8]):
         np.testing.assert_array_equal(head.eval([path], given)[0].logits, own.eval([path], given)[0].logits)
+    save_file({**weights, "spare.weight": torch.ones(2)}, at / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DecError, match=r"spare\.weight"):
+        hf.load_features(at, target)
+
+
+@pytest.mark.parametrize("name", some("qwen3_5", "mimo", "glm4_moe"))
+def test_a_tensor_beside_the_layers_parts(name: str, built: Any, tmp_path: Path) -> None:
+    """Of the module, not of its decoder layer; and of a layer behind a gap."""
+    one = built(name)
+    target, whole = target_of(one.at), {**one.rest, **one.own}
+    stem, _, number = one.family.begin[:-1].rpartition(".")
+    for spare in (one.family.begin, f"{stem}.{int(number) + 3}." if number.isdecimal() else "mtp.layers.spare."):
+        at = one.write(tmp_path / f"at{len(spare)}{spare}", {**whole, f"{spare}spare.weight": torch.ones(2)})
+        with pytest.raises(DecError, match=r"spare\.weight"):
+            hf.load_features(at, target)
 
 
 def test_an_mtp_layer_of_a_model_of_images_and_text(built: Any, tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""Decoders of models that are block-causal, or causal but for a window at the end: SDAR, Fast-dLLM v2, LLaDA2's, SDLM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from lab.recordings import Case, Recording
+from lab.recordings.canvases import MaskedLM, canvas, races
+from lab.recordings.masked import SHAPED, shaped
+from lab.recordings.upstream import Upstream
+
+
+class Blocks(MaskedLM):
+    """A block-causal model: a call sees the stored cells and its own."""
+
+    def __init__(self, case: Case, length: int, shift: bool = False) -> None:
+        super().__init__(canvas(case["size"], case["seed"], ("block", case["block"])), length, shift)
+        self.stored: dict[int, int] = {}
+
+    def ask(self, at: Sequence[int], tokens: Sequence[int], store: bool) -> torch.Tensor:
+        """float32[1, n, V] for these cells, which hold these tokens."""
+        seen = self.stored | dict(zip(at, tokens, strict=True))
+        if store:
+            self.stored = seen
+        return self.answered(seen, at)
+
+    def rows(self, seen: dict[int, int], at: Sequence[int]) -> torch.Tensor:
+        """See MaskedLM: the last row may predict a cell that is not there yet."""
+        behind = max(seen) + 1
+        return super().rows(seen | ({behind: self.table.vocab.size} if self.shift and behind < self.length else {}), at)
+
+    def columns(self, out: Sequence[int]) -> dict[str, Any]:
+        """What a run says; canvases are read up to the last decided cell."""
+        return {"output": [*out], "canvases": [known(c) for c in self.canvases]}
+
+
+def known(canvas: Sequence[int]) -> list[int]:
+    """A canvas up to its last decided cell."""
+    return [*canvas[: max(i + 1 for i, x in enumerate(canvas) if x >= 0)]]
+
+
+class Stored(Blocks):
+    """As SDAR's loop calls it."""
+
+    def __call__(self, x: torch.Tensor, position_ids: torch.Tensor, store_kv: bool, **_: Any) -> Any:  # type: ignore[override]
+        """x int64[1, n] at positions int64[1, n]."""
+        return SimpleNamespace(logits=self.ask(position_ids[0].tolist(), x[0].tolist(), store_kv))
+
+
+def sdar(upstream: Upstream, case: Case) -> dict[str, Any]:
+    names = ("top_k_logits", "top_p_logits", "sample_with_temperature_topk_topp", "get_num_transfer_tokens")
+    code = upstream.names("generate.py", *names, "block_diffusion_generate", torch=torch, F=F, DynamicCache=lambda: None)
+    model = Stored(case, len(case["prompt"]) + case["length"])
+    with races(model, case["seed"]):
+        out = code["block_diffusion_generate"](
+            model, {"input_ids": torch.tensor([case["prompt"]])}, case["size"], gen_length=case["length"],
+            block_length=case["block"], denoising_steps=case["steps"], temperature=case["temperature"],
+            top_k=case["top_k"] or 0, top_p=case["top_p"] or 1.0, remasking_strategy=case["order"],
+            confidence_threshold=case["tau"],
+        )  # fmt: skip
+    return model.columns(out[0].tolist())
+
+
+class Version2(Blocks):
+    """As Fast-dLLM v2's loop calls itself. A sub-block is computed on the rest of its block as the last whole call left it."""
+
+    def forward(
+        self, input_ids: torch.Tensor, update_past_key_values: bool, use_block_cache: bool = False,
+        block_past_key_values: Any = None, replace_position: int | None = None, **_: Any,
+    ) -> Any:  # fmt: skip
+        """input_ids int64[1, n]: what is not stored yet; or behind it from replace_position on, with the block's cells kept."""
+        begin, tokens = len(self.stored), input_ids[0].tolist()
+        at = [begin + (replace_position or 0) + i for i in range(len(tokens))]
+        stored = self.stored
+        self.stored = stored | (block_past_key_values or {})
+        rows = self.ask(at, tokens, update_past_key_values)
+        self.stored = self.stored if update_past_key_values else stored
+        kept = dict(zip(at, tokens, strict=True)) if use_block_cache and replace_position is None else block_past_key_values
+        return SimpleNamespace(logits=rows, past_key_values=self.stored, block_past_key_values=kept)
+
+
+def fast_dllm_v2(upstream: Upstream, case: Case) -> dict[str, Any]:
+    path = "FastDLLM_inferencing/Fast_dLLM_v2_7B/modeling.py"
+    code = upstream.names(path, "generate", "sample_with_top_p", of="Fast_dLLM_QwenForCausalLM", torch=torch, F=F)
+    made = type("Model", (Version2,), {n: code[n] for n in ("generate", "sample_with_top_p")})
+    size, small = len(case["prompt"]) + case["length"], case["small"]
+    model = made(case, -(-size // case["block"]) * case["block"], True)
+
+    def part(model: MaskedLM, n: int) -> Sequence[int]:
+        """The first sub-block that has masks."""
+        first = model.canvases[-1].index(-1) // small * small
+        return range(first, first + n)
+
+    out, stored = torch.tensor([case["prompt"]]), None
+    with races(model, case["seed"], part):
+        for _ in range((size - 1) // case["block"]):  # a call for each block, which forgets what the last block's calls kept
+            out, stored, *_ = model.generate(
+                out, case["block"], mask_id=case["size"], threshold=case["tau"], small_block_size=small,
+                block_size=case["block"], stop_token=-1, top_p=case["top_p"] or 1.0, temperature=case["temperature"],
+                use_block_cache=case["hold"], past_key_values=stored,
+            )  # fmt: skip
+    return model.columns(out[0].tolist())
+
+
+WHOLE = [(seed, size, 15, *row) for seed, size, _, *row in SHAPED if row[0]]
+"""Lengths at which a block ends, behind a prompt of 3; without a greedy case."""
+ENDED = [(seed, size, 10, *row) for seed, size, _, *row in SHAPED if not row[1]]
+"""Lengths of two blocks and a token; without top_k."""
+
+RECORDINGS = [
+    Recording(
+        "sdar",
+        "JetAstra/SDAR",
+        "c2041a8333333d685f6e15122c84f60f51f85ebd",
+        "generate.py, block_diffusion_generate and sample_with_temperature_topk_topp",
+        sdar,
+        {
+            **shaped(WHOLE, block=6, steps=6, tau=0.8, order="low_confidence_dynamic"),
+            **shaped([(7, 12, 12, 1.5, 4, None)], block=5, steps=5, tau=0.3, order="low_confidence_dynamic"),
+            **shaped([(8, 12, 12, 1.5, None, None)], block=3, steps=2, tau=0.9, order="low_confidence_static"),
+            **shaped([(9, 12, 12, 0.8, None, 0.9)], block=3, steps=2, tau=0.9, order="sequential"),
+        },
+        "sampled",
+        "steps: denoising_steps, tau: confidence_threshold, order: remasking_strategy; it has no greedy setting",
+    ),
+    Recording(
+        "fast_dllm_v2",
+        "Satgoy152/DualDiffusion",
+        "9587d1e437cbb6301f2eb5d018e18f86cbe823e2",
+        "FastDLLM_inferencing/Fast_dLLM_v2_7B/modeling.py, Fast_dLLM_QwenForCausalLM.generate and sample_with_top_p",
+        fast_dllm_v2,
+        {
+            **shaped(ENDED, block=6, small=3, tau=0.8, hold=False),
+            **shaped([(7, 12, 10, 1.2, None, 0.9), (8, 8, 16, 0.8, None, None)], block=6, small=2, tau=0.7, hold=True),
+        },
+        "greedy, sampled",
+        "a copy of the modeling.py of Efficient-Large-Model/Fast_dLLM_v2_7B; tau: threshold, hold: use_block_cache. "
+        "generate is called for a block at a time: it keeps the sub-blocks' cache of the last block in the next one",
+    ),
+]
