@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 from fidelity.canvases import MASK, run
+from fidelity.entry import recorded
 from fidelity.transcribed.compared import Columns, Compared
-from fidelity.transcribed.masks import SIZE, Watch, drawn, masked, rows, table, uniforms
+from fidelity.transcribed.masks import Watch, masked
 from lib.stdlib.letters import Letters
+
+from lab.recordings.grids import SIZE, drawn, rows, table, uniforms
 
 
 def gumbel(u: float) -> float:
@@ -57,35 +60,6 @@ def recap(case: Mapping[str, Any]) -> Columns:
     return w.done()
 
 
-def secondary_remask(case: Mapping[str, Any]) -> Columns:
-    """Of all cells the least probable are masked next; those decided before count less and less, or never."""
-    seed, steps = case["seed"], case["steps"]
-    model, w = table(seed), Watch(case["prompt"], case["length"])
-    total = len(w.cells)
-    for step in range(steps):
-        w.call(range(total))
-        ratio = (step + 1) / steps
-        p = rows(model, dict(enumerate(w.cells)), total, range(w.start, total))
-        again = min(max(int(case["length"] * np.cos(np.pi / 2 * ratio)), 1), case["length"] - 1)
-        tokens, confidence = {}, {}
-        for lane, i in enumerate(p):
-            x = drawn(p[i], uniforms(seed, step, (lane,), SIZE, "token"))
-            noise = case["heat"] * (1 - ratio) * gumbel(uniforms(seed, step, (lane,), SIZE, "choice")[x])
-            known = w.cells[i] != MASK
-            tokens[i] = w.cells[i] if known else x
-            s = p[i][tokens[i]] * (1 - ratio if known else 1)
-            confidence[i] = np.inf if known and not case["again"] else np.log(s + 1e-20) + noise
-        least = sorted(confidence.values())[again]
-        for i, x in tokens.items():
-            w.cells[i] = MASK if confidence[i] < least and step < steps - 1 else x
-    return w.done()
-
-
-def groups(w: Watch, order: Mapping[int, list[int]]) -> Columns:
-    """The output, and the cells of every group in the order in which they were taken."""
-    return {"output": tuple(w.cells), "groups": [sorted(g) for g in order.values()]}
-
-
 def stored(program: str, *names: str, sites: Mapping[str, str]) -> Any:
     """Ours: the groups of a program that keeps decided cells alone, whose every second call stores what was decided."""
 
@@ -98,90 +72,6 @@ def stored(program: str, *names: str, sites: Mapping[str, str]) -> Any:
         return {"output": made["output"], "groups": asked}
 
     return ours
-
-
-def ask(w: Watch, model: Any, seed: int, group: list[int], call: int) -> None:
-    """Draw a group from a call that sees decided cells and the group's masks, nothing else."""
-    total = len(w.cells)
-    seen = {i: x for i, x in enumerate(w.cells) if x != MASK or i in group}
-    p = rows(model, seen, total, group)
-    for lane, i in enumerate(group):
-        w.cells[i] = drawn(p[i], uniforms(seed, call, (lane,), SIZE, "token"))
-
-
-def permuted(seed: int, call: int, n: int) -> list[int]:
-    """A random order of n things, by the numbers that are read for it."""
-    u = uniforms(seed, call, (0,), n, "order")
-    return sorted(range(n), key=lambda i: -u[i])
-
-
-def arpg(case: Mapping[str, Any]) -> Columns:
-    """A random order, and by the arccosine's share how many of it a call takes."""
-    seed, length, model, w = case["seed"], case["length"], table(case["seed"]), Watch(case["prompt"], case["length"])
-    order, last, taken = permuted(seed, -1, length), 0, {}
-    for step in range(case["steps"]):
-        left = max(1, min(length - last - 1, int(length * np.arccos((step + 1) / case["steps"]) / (np.pi * 0.5))))
-        n = length - last - (left if step < case["steps"] - 1 else 0)
-        if n:
-            taken[step] = [w.start + i for i in order[last : last + n]]
-            ask(w, model, seed, taken[step], 2 * (len(taken) - 1))
-            last += n
-    return groups(w, taken)
-
-
-def lpd(case: Mapping[str, Any]) -> Columns:
-    """Groups of cells near decided ones and apart from one another; what is missing is taken far from the group."""
-    seed, width, model, w = case["seed"], case["width"], table(case["seed"]), Watch(case["prompt"], case["length"])
-    grid = [(i // width, i % width) for i in range(case["length"])]
-    done: list[tuple[int, int]] = []
-    taken: dict[int, list[int]] = {}
-    for step, size in enumerate(case["sizes"]):
-        order = permuted(seed, 2 * step - 1, len(grid))
-        key = {place: order[i] for i, place in enumerate(grid)}
-        score = {}
-        for place in grid:
-            if place not in done:
-                gaps = [(abs(place[0] - d[0]), abs(place[1] - d[1])) for d in done]
-                score[place] = sum(1.0 / float(np.hypot(*g)) for g in gaps if max(g) == 1)
-        ranked = sorted(score, key=lambda place: (-score[place], -key[place]))
-        near = [place for place in ranked if score[place] >= case["near"]]
-        rest = [place for place in ranked if score[place] < case["near"]]
-        if not done:
-            near, rest = [], ranked
-        group: list[tuple[int, int]] = []
-        passed = []
-        while len(group) < size and near:
-            place = near.pop(0)
-            close = any(max(abs(place[0] - g[0]), abs(place[1] - g[1])) <= case["apart"] for g in group)
-            (passed if close else group).append(place)
-        rest += passed + near
-        if not group:
-            rest.sort(key=lambda place: -key[place])  # one of them all, by chance
-        while len(group) < size:
-            far = [min(((p[0] - g[0]) ** 2 + (p[1] - g[1]) ** 2 for g in group), default=1) for p in rest]
-            group.append(rest.pop(int(np.argmax(far))))
-        done += group
-        taken[step] = [w.start + grid.index(place) for place in group]
-        ask(w, model, seed, taken[step], 2 * step)
-    return groups(w, taken)
-
-
-def pattern(case: Mapping[str, Any]) -> Columns:
-    """A step decides the cell of every codebook whose frame it is by the delays; what has not begun is a special token."""
-    books, frames, model = case["books"], case["frames"], table(case["seed"])
-    w = Watch(case["prompt"], books * frames)
-    delays = [k * case["delay"] for k in range(books)]
-    for step in range(frames + max(delays)):
-        begun = w.start + books * min(frames, step + 1)
-        at = [w.start + books * (step - d) + k for k, d in enumerate(delays) if 0 <= step - d < frames]
-        if not at:
-            continue
-        at.sort()
-        w.call(range(begun))
-        p = rows(model, {i: w.cells[i] for i in range(begun)}, begun, at)
-        for lane, i in enumerate(at):
-            w.cells[i] = drawn(p[i], uniforms(case["seed"], len(w.computed) - 1, (lane,), SIZE))
-    return w.done()
 
 
 def code_var(case: Mapping[str, Any]) -> Columns:
@@ -257,6 +147,39 @@ def soft_value_ours(case: Mapping[str, Any], backend: str) -> Columns:
 
 SHAPED = ((1, 8, 4, 0, 1), (2, 12, 5, 1, 1), (3, 16, 8, 2, 2), (4, 16, 6, 6, 1), (5, 12, 6, 0, 3))
 
+
+def grid(program: str, *names: str, only: tuple[str, ...] = ("output", "decided"), **more: Any) -> Any:
+    """Ours, sampled: these columns."""
+    made = more.pop("made", masked)(program, *names, **more)
+
+    def ours(case: Mapping[str, Any], backend: str) -> Columns:
+        read = {name: case[name] for name in ("seed", "prompt", *(n for n in names if n in case))}
+        sizes = case.get("sizes", ())
+        length = case["frames"] * case["books"] if "frames" in case else sum(sizes) or case["length"]
+        found = made({"steps": len(sizes), **read, "length": length, "sampled": True}, backend)
+        return {name: found[name] for name in only}
+
+    return ours
+
+
+GROUPS = {"lpd.3": "order", "lpd.5": "token"}
+REMASKED = {"secondary_remask.1": "token", "secondary_remask.2": "choice"}
+ENTRIES = [
+    recorded("secondary_remask", grid("secondary_remask", "steps", "heat", "again", sites=REMASKED), kind="masked"),
+    recorded(
+        "arpg",
+        grid("arpg", "steps", made=stored, only=("output", "groups"), sites={"arpg.0": "order", "arpg.3": "token"}),
+        kind="masked",
+    ),
+    recorded(
+        "lpd",
+        grid(
+            "lpd", "width", "steps", "near", "apart", made=stored, only=("groups",), sites={"lpd.3": "order", "lpd.5": "token"}
+        ),
+        kind="masked",
+    ),
+    recorded("codebook_delay", grid("codebook_delay", "frames", "books", "delay"), kind="masked"),
+]
 COMPARED = [
     Compared(
         "recap",
@@ -275,68 +198,6 @@ COMPARED = [
             for s, length, steps, alone, cheap in SHAPED
         },
         "gen_step is steps, pre_full_iters alone, num_cache_iters cheap, conf_temp heat, samp_temp cool; without guidance",
-    ),
-    Compared(
-        "secondary_remask",
-        "Liang-ZX/DiscreteDiffusionVLA f87c72f, prismatic/discrete_flow/parallel_decode.py, decode",
-        secondary_remask,
-        masked(
-            "secondary_remask",
-            *("steps", "heat", "again"),
-            sites={"secondary_remask.1": "token", "secondary_remask.2": "choice"},
-        ),
-        {
-            f"seed{s} {'again' if again else 'once'}": {
-                "seed": s, "prompt": (1, s), "length": 9, "steps": steps, "heat": heat, "again": again, "sampled": True,
-            }
-            for s, steps, heat in ((1, 4, 1.0), (2, 7, 1.0), (3, 12, 0.3), (4, 5, 2.0))
-            for again in (True, False)
-        },
-        "use_remask is again, choice_temperature heat; without the trained critic",
-    ),
-    Compared(
-        "arpg",
-        "hp-l33/ARPG 1a1758c, models/arpg.py, generate",
-        arpg,
-        stored("arpg", "steps", sites={"arpg.0": "order", "arpg.3": "token"}),
-        {
-            f"seed{s} {length} in {steps}": {
-                "seed": s, "prompt": (1, s), "length": length, "steps": steps, "sampled": True,
-            }
-            for s, length, steps in ((1, 8, 3), (2, 16, 9), (3, 13, 5), (4, 7, 12))
-        },
-        "guidance, and queries that are blind to one another, are the model's; calls that ask for nothing are not made",
-    ),
-    Compared(
-        "lpd",
-        "mit-han-lab/lpd f447b83, orders/lpd_order.py, lpd_order_schedule, and models/lpd.py, sample_tokens",
-        lpd,
-        stored("lpd", "width", "steps", "near", "apart", sites={"lpd.3": "order", "lpd.5": "token"}),
-        {
-            f"seed{s} near{near} apart{apart}": {
-                "seed": s, "prompt": (1, s), "length": sum(sizes), "width": width, "steps": len(sizes), "sizes": sizes,
-                "near": near, "apart": apart, "sampled": True,
-            }
-            for s, width, sizes, near, apart in (
-                (1, 4, (1, 2, 4, 4, 5), 1.0, 1), (2, 4, (1, 2, 4, 4, 5), 1.0, 2), (3, 4, (1, 2, 4, 4, 5), 0.5, 0),
-                (4, 5, (1, 2, 3, 4, 5, 5, 5), 1.0, 2), (5, 5, (1, 2, 3, 4, 5, 5, 5), 2.0, 1),
-            )
-        },
-        "group sizes are those of a table there; guidance by a class is the model's",
-    ),
-    Compared(
-        "codebook_delay",
-        "facebookresearch/audiocraft 896ec7c, modules/codebooks_patterns.py, DelayedPatternProvider, and models/lm.py",
-        pattern,
-        masked("codebook_delay", "frames", "books", "delay"),
-        {
-            f"seed{s} {frames}x{books} delay{delay}": {
-                "seed": s, "prompt": (1, s), "length": frames * books, "frames": frames, "books": books, "delay": delay,
-                "sampled": True,
-            }
-            for s, frames, books, delay in ((1, 4, 3, 1), (2, 5, 2, 2), (3, 3, 4, 1), (4, 2, 3, 3), (5, 4, 2, 0))
-        },
-        "a call sees the frames that have begun, and a mask for their books that have not; guidance is the model's",
     ),
     Compared(
         "code_var",

@@ -6,9 +6,7 @@ canvas and asks for the rows that it computes. What a call does not see at all i
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,54 +14,7 @@ from fidelity.canvases import MASK, run, steps
 from fidelity.recorded_noise import Recorded
 from fidelity.transcribed.compared import Columns, Compared
 
-from decgraph.runtime.models.interface import MASK as MASKED
-from decgraph.runtime.models.interface import Scores
-from decgraph.runtime.models.table import TableModel
-
-SIZE = 7
-
-
-class Entries:
-    """A table's entries, with so many different weights that two cells are equally sure by chance alone never."""
-
-    def __init__(self, seed: int, size: int) -> None:
-        self.seed, self.size = seed, size
-        self.touched: dict[Any, Scores] = {}
-        self.zeros, self.power = False, 1
-
-    def __call__(self, key: Any, name: str) -> Scores:
-        if key not in self.touched:
-            drawn_ = random.Random(f"{self.seed}:{key!r}")
-            weights = [drawn_.randint(1, 1 << 20) ** 2 for _ in range(self.size)]
-            self.touched[key] = Scores(weights=tuple(Fraction(w, sum(weights)) for w in weights))
-        return self.touched[key]
-
-
-def table(seed: int, size: int = SIZE, name: str = "model") -> TableModel:
-    """A masked table."""
-    made = TableModel(size, seed, kind="masked", vocab="t", name=name)
-    made._table = Entries(seed, size)  # type: ignore[assignment]
-    return made
-
-
-def rows(model: Any, seen: Mapping[int, int], length: int, at: Iterable[int]) -> dict[int, np.ndarray]:
-    """float64[V] for each of these positions, of a call that sees these cells (MASK where one is masked) and no others."""
-    cells = tuple(MASKED if seen.get(i, MASK) == MASK else seen[i] for i in range(length))
-    at = list(at)
-    given = model.memory(cells, at=sorted(seen)) if len(seen) < length else None
-    found = model.eval_canvas(cells, at, given) if given is None or at else []
-    return {i: np.asarray([float(w) for w in s.weights]) for i, s in zip(at, found, strict=True)}
-
-
-def uniforms(seed: int, call: int, lane: Sequence[int], n: int, what: str = "") -> np.ndarray:
-    """The numbers that a draw after a call reads, which both sides are given: float64[n]. what: which of several draws."""
-    return np.random.default_rng((seed, call + 1, n, *lane, *what.encode())).random(n)
-
-
-def drawn(p: np.ndarray, u: np.ndarray) -> int:
-    """The token that wins the race of these numbers."""
-    with np.errstate(divide="ignore"):
-        return int(np.argmin(np.where(p > 0, -np.log(u) / p, np.inf)))
+from lab.recordings.grids import drawn, rows, table, uniforms
 
 
 def source(seed: int, sites: Mapping[str, str] | None = None) -> Any:
