@@ -1,5 +1,5 @@
 """Drafters beside the target: those that go on while it verifies (lab/recordings/side_by_side.py), and a diffusion model
-(lab/recordings/blocks.py)."""
+(lab/recordings/canvases.py)."""
 
 from __future__ import annotations
 
