@@ -10,7 +10,7 @@ import numpy as np
 from fidelity.entry import recorded
 from fidelity.handed import Uniforms, draws, handed
 from fidelity.transcribed.compared import Columns, Compared, Text, after, by_chain, replayed, verified
-from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, one_head, row, target
+from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, one_head, target
 from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
