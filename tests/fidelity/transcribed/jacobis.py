@@ -10,10 +10,10 @@ from fidelity import recorded_noise
 from fidelity.entry import Case, recorded
 from fidelity.recorded_noise import Recorded
 from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.transcribed.masks import drawn, uniforms
 from fidelity.watched import run
 
 from decgraph.runtime.models.table import TableModel
+from lab.recordings.grids import drawn, uniforms
 from lab.recordings.tables import untied
 
 SIZE = 6
