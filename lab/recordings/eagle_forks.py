@@ -291,10 +291,13 @@ class FalconNet(HeadNet):
     diff_device, pad = False, 0
     config = SimpleNamespace(k_mask=2)
 
-    def __call__(self, hidden_states: torch.Tensor, input_ids: torch.Tensor, past_key_values: Any = None, **more: Any) -> Any:
+    def __call__(
+        self, hidden_states: torch.Tensor, input_ids: torch.Tensor, past_key_values: Any = None, position_ids: Any = None,
+        **_: Any,
+    ) -> Any:  # fmt: skip
         found, past = super().__call__(hidden_states, input_ids, past_key_values)
         keys = self.states.read(found[0])
-        if more.get("position_ids") is None:
+        if position_ids is None:
             (_, known, path) = keys[-1]
             return self.states.of([*keys[:-2], ("head", known, path), ("head", known, (*path, self.pad))])[None], past
         out = []
@@ -315,12 +318,12 @@ def falcon(upstream: Upstream, case: Case) -> dict[str, Any]:
 
         choices.mc_sim_7b_63 = None  # a default that is imported and not there
         from evaluation import gen_falcon_answer_vicuna_mtbench as script  # type: ignore[import-not-found]
-        from models import cnets, falcon_model  # type: ignore[import-not-found]
+        from models import cnets, falcon_model
 
         class Net(FalconNet):
             topK_genrate, repeat_hidden = cnets.Model.topK_genrate, cnets.Model.repeat_hidden
 
-        tree = getattr(choices, case["tree"]) if case["shape"] is None else json.loads(case["shape"])
+        tree = choices.kmask2_8layer_tree if case["shape"] is None else json.loads(case["shape"])
         model = bare(falcon_model.FaModel)
         model.base_model = target
         model.fa_layer = Net({"head": made["head"]}, states, masked=False, pad=next(iter(case["eos"]), 0))
@@ -369,16 +372,16 @@ RECORDINGS = [
         falcon,
         tabled(
             "{seed} of {size}",
-            "seed size prompt tree shape calls eos",
+            "seed size prompt shape calls eos",
             (
-                (1, 24, (1, 2, 3), None, SEMI, 6, ()),
-                (2, 24, (4, 4), None, SEMI, 8, ()),
-                (3, 30, (1, 2), None, SEMI, 30, (7,)),
-                (4, 24, (3, 2, 1, 0, 5), "kmask2_8layer_tree", None, 3, ()),
+                (1, 24, (1, 2, 3), SEMI, 6, ()),
+                (2, 24, (4, 4), SEMI, 8, ()),
+                (3, 30, (1, 2), SEMI, 30, (7,)),
+                (4, 24, (3, 2, 1, 0, 5), None, 3, ()),
             ),
         ),
         "greedy",
-        "k_mask 2; a head's block is its path, and its second place a token that is not known",
+        "k_mask 2; a head's block is its path, and its second place a token that is not known; no shape: kmask2_8layer_tree",
     ),
     Recording(
         "glide_cape",
