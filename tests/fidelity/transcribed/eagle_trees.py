@@ -1,5 +1,5 @@
-"""Trees that a head on the target's features grows: Gumiho, Jakiro, Clover-2, Chimera, GliDe with CaPE,
-Mixture of Attentions."""
+"""Trees that a head on the target's features grows: Gumiho, Jakiro, Clover-2, Chimera, GliDe with CaPE, Falcon, Mixture of
+Attentions."""
 
 from __future__ import annotations
 
@@ -64,12 +64,6 @@ def row(head: Any, text: Sequence[int], path: Text) -> np.ndarray:
     """What a head says below a drafted path: it has the target's features of all tokens but the last."""
     scores = head.eval([(*text, *path)], head.target.memory(tuple(text[:-1])))[0]
     return np.asarray([float(p) for p in scores.weights], dtype=np.float64)
-
-
-def children(head: Any, text: Sequence[int], nodes: Sequence[Ranked], k: int) -> list[Ranked]:
-    """The k likeliest tokens below every node, with the scores of their paths."""
-    rows = [(score, path, row(head, text, path)) for score, path in nodes]
-    return [(score + log(p[t]), (*path, t)) for score, path, p in rows for t in best(p, min(k, len(p)))]
 
 
 def highest(nodes: Sequence[Ranked], k: int) -> list[Ranked]:
