@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic, did_you_mean
 from decgraph.dsl.lower.calls import ACCEPTS
-from decgraph.dsl.lower.confidence import confidences
 from decgraph.dsl.lower.declare import SCALARS, WORDS, at_most, literal, type_of
 from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import suite
@@ -469,6 +468,8 @@ def refuse_settings(module: Module, text: str) -> None:
 def warnings_of(module: Module, file: S.File, source: Source) -> list[Diagnostic]:
     """What is worth knowing of a module that was lowered from this file: the label check's warnings, and confidences that are
     read before the request shapes what is drawn."""
+    from decgraph.dsl.lower.confidence import confidences  # for who asks for warnings; a run does not
+
     said = [d for d in findings(module, ItemsInReach(file, source), source) if d.severity != "error"]
     return [*said, *confidences(module, source)]
 

@@ -95,6 +95,12 @@ def rejection(
     return {"tokens": tuple(text[: len(case["prompt"]) + case["limit"]]), "drafted": drafted, "accepted": accepted}
 
 
+def row(head: Any, text: Sequence[int], path: Text) -> np.ndarray:
+    """What a head says below a drafted path: it has the target's features of all tokens but the last."""
+    scores = head.eval([(*text, *path)], head.target.memory(tuple(text[:-1])))[0]
+    return np.asarray([float(p) for p in scores.weights], dtype=np.float64)
+
+
 def ngram_or_head(case: Mapping[str, Any]) -> Columns:
     """The longest end of the text that ends somewhere before, at its first place; the head's chain where it is too short."""
     head = one_head(case)["head"]
