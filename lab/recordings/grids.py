@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import sys
+import tempfile
 import typing
+import warnings
 from abc import ABC, abstractmethod
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -123,7 +126,7 @@ def permuted(seed: int, call: int, n: int) -> np.ndarray:
 
 def arpg(upstream: Upstream, case: Case) -> dict[str, Any]:
     sees = {"np": np, "torch": torch, "math": math, "F": torch.nn.functional}
-    generate = upstream.names("models/arpg.py", "Transformer.generate", **sees)["generate"]
+    generate = upstream.names("models/arpg.py", "generate", of="Transformer", **sees)["generate"]
     length, seed, canvas = case["length"], case["seed"], Canvas(case, case["length"])
     groups = list[list[int]]()
 
@@ -186,11 +189,12 @@ def codebook_delay(upstream: Upstream, case: Case) -> dict[str, Any]:
     pattern = upstream.names("audiocraft/modules/codebooks_patterns.py", *names, **sees)
     provider = pattern["DelayedPatternProvider"](books, delays=[case["delay"] * k for k in range(books)])
     draws = SimpleNamespace(**upstream.names("audiocraft/utils/utils.py", "multinomial", torch=torch))
-    hints = dict.fromkeys(("CFGConditions", "State", "ConditioningAttributes"), Any)
+    hints: dict[str, Any] = dict.fromkeys(("CFGConditions", "State", "ConditioningAttributes"), Any)
     loop = upstream.names(
         "audiocraft/models/lm.py",
-        "LMModel.generate",
-        "LMModel._sample_next_token",
+        "generate",
+        "_sample_next_token",
+        of="LMModel",
         torch=torch,
         tp=typing,
         utils=draws,
@@ -276,6 +280,132 @@ def secondary_remask(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"output": output, "decided": canvas.decided}
 
 
+def liked(text: str) -> float:
+    """A reward: letters early in the text that are early in the alphabet."""
+    return sum((i + 3) * -ord(letter) % 23 for i, letter in enumerate(text)) / 7
+
+
+def soft_value(upstream: Upstream, case: Case) -> dict[str, Any]:
+    names = ["controlled_sample_tweedie", "_ddpm_update_finetune_controlled_twedie", "forward", "_process_sigma"]
+    names += ["_subs_parameterization", "_sample_prior"]
+    path, draw = "diffusion_gosai.py", "_sample_categorical"
+    drawing = {draw: upstream.names(path, draw, torch=torch)[draw]}
+    code = upstream.names(path, *names, of="Diffusion", torch=torch, **drawing)
+    model, length, size, seed = table(case["seed"], 4), case["length"], 4, case["seed"]
+    prompt, seen = list(case["prompt"]), list[list[int]]()
+    draws = list[int]()
+
+    def network(x: torch.Tensor, _: Any) -> torch.Tensor:
+        cells = [*prompt, *(MASK if int(i) == size else int(i) for i in x[0])]
+        seen.append(cells)
+        found = rows(model, dict(enumerate(cells)), len(cells), range(len(prompt), len(cells)))
+        return torch.cat([logits(found), torch.zeros(length, 1)], 1)[None].repeat(2, 1, 1)
+
+    def race(q: torch.Tensor) -> torch.Tensor:
+        step, proposal = divmod(len(draws), case["m"])
+        draws.append(0)
+        out = torch.zeros_like(q)
+        for lane, row in enumerate(q[0]):
+            out[:, lane, :size] = torch.from_numpy(uniforms(seed, step, (proposal, lane), size))
+            moves = uniforms(seed, step, (proposal, lane), 1)[0] < float(row[:size].sum() / row.sum())
+            out[:, lane, size] = math.inf if moves else 1.0  # the mask loses its race, or wins it
+        return out
+
+    class Denoiser:
+        """Their module, without its network."""
+
+        parameterization, sampler, device, mask_index, neg_infinity = "subs", "ddpm", "cpu", size, -1000000.0
+        time_conditioning = False
+        config = SimpleNamespace(model=SimpleNamespace(length=length), sampling=SimpleNamespace(noise_removal=True))
+        noise = staticmethod(lambda t: (-torch.log1p(-(1 - 1e-3) * t), None))
+        backbone = staticmethod(network)
+
+    for name in names:
+        setattr(Denoiser, name, code[name])
+
+    def scored(onehot: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([[liked("".join("abcd"[int(i)] for i in row.argmax(0)))] for row in onehot])
+
+    with mock.patch.object(torch, "rand_like", race), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = getattr(Denoiser(), names[0])(scored, case["steps"], case["eps"], 2, case["m"], "True")
+    return {"output": [*prompt, *found[0].tolist()], "canvases": sorted({tuple(s) for s in seen})}
+
+
+def recap(upstream: Upstream, case: Case) -> dict[str, Any]:
+    length, seed, canvas, start = 256, case["seed"], Canvas(case, 256), len(case["prompt"])
+    calls, kind, group = list[int](), [""], dict[str, Any]()
+
+    def network(x: torch.Tensor, past_kvs: Any, use_cache: bool, position_ids: Any = None, **_: Any) -> Any:
+        at = list(range(length)) if position_ids is None else position_ids[0].tolist()
+        told = dict(zip((start + i for i in at), (MASK if c == SIZE else c for c in x[0].tolist()), strict=True))
+        canvas.now(told)
+        calls.append(len(at))
+        seen = dict(enumerate(case["prompt"])) | told
+        if past_kvs is not None:
+            seen |= {start + int(i): MASK if int(c) == SIZE else int(c) for c, i in past_kvs[0][0][0].tolist()}
+        kind[0] = "guess" if position_ids is None else "token"
+        group.update(lanes=[i for i in at if told[start + i] == MASK], done=sum(told[start + i] != MASK for i in at), last=[])
+        stored = torch.tensor([[[-1, -1], *([c, i] for i, c in enumerate(x[0].tolist()))]]) if use_cache else None
+        return logits(rows(canvas.model, seen, canvas.total, [start + i for i in at]))[None], [(stored, stored)]
+
+    class Categorical:
+        """A draw for each row that is read."""
+
+        def __init__(self, logits: torch.Tensor) -> None:
+            self.p = torch.softmax(logits[0].double(), -1).numpy()
+
+        def sample(self) -> torch.Tensor:
+            """int64[1, n]."""
+            call, guess = len(calls) - 1, kind[0] == "guess"
+            where = {i: lane for lane, i in enumerate(group["lanes"])} if guess else {}
+            out = []
+            for i, p in enumerate(self.p):
+                lane = where.get(i, 0) if guess else i - (0 if calls[-1] == length else group["done"])
+                out.append(drawn(p, uniforms(seed, call, (max(0, lane),), SIZE, kind[0])))
+            kind[0], group["last"] = "token", out
+            return torch.tensor([out])
+
+    def gumbel(size: Any) -> np.ndarray:
+        call, last = len(calls) - 1, group["last"]
+        lanes = {i: lane for lane, i in enumerate(group["lanes"])}
+        u = [uniforms(seed, call, (lanes.get(i, 0),), SIZE, "choice")[last[i]] for i in range(length)]
+        return -np.log(-np.log(np.array([u])))
+
+    anything = mock.MagicMock()
+    logger = SimpleNamespace(catch=lambda: lambda f: f, add=lambda *_, **__: None, info=lambda *_: None)
+    device = SimpleNamespace(device="cpu", is_main_process=False, process_index=0, num_processes=1)
+    accelerator = SimpleNamespace(**vars(device), wait_for_everyone=lambda: None, prepare=lambda x: x)
+    quantizer = mock.MagicMock(n_embed=SIZE)
+    images = list[list[int]]()
+
+    def picture(z: torch.Tensor) -> torch.Tensor:
+        images.append(z.flatten().tolist())
+        return torch.zeros(1, 3, 1, 1)
+
+    quantizer.decode_code = picture
+    net = mock.MagicMock(side_effect=network)
+    code = upstream.names(
+        "examples/MaskGIT+ReCAP/cache_decoding.py", "decode", os=os, np=np, einops=anything, cv2=anything, logger=logger,
+        accelerate=SimpleNamespace(Accelerator=lambda: accelerator, utils=anything), UViT=lambda **_: net,
+        models=SimpleNamespace(vqgan=SimpleNamespace(get_model=lambda: quantizer)), tqdm=lambda x, **_: x,
+        rearrange=lambda x, *_, **__: x, torch=torch,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), ExitStack() as patched:
+        warnings.simplefilter("ignore")
+        patched.enter_context(mock.patch.object(torch, "load", lambda *_, **__: None))
+        patched.enter_context(mock.patch.object(torch.distributions, "Categorical", Categorical))
+        patched.enter_context(mock.patch.object(np.random, "gumbel", gumbel))
+        settings = SimpleNamespace(
+            output_dir=folder, benchmark=0, seed=1, test_bsz=1, gen_step=case["steps"], cfg=False, eval_n=1,
+            pre_full_iters=case["alone"], num_cache_iters=case["cheap"], samp_temp=case["cool"], conf_temp=case["heat"],
+        )  # fmt: skip
+        code["decode"](SimpleNamespace(nnet=type("Settings", (dict,), {"pretrained_path": ""})()), settings)
+    output = [*case["prompt"], *images[0]]
+    canvas.now(dict(enumerate(output)))
+    return {"output": output, "decided": canvas.decided, "computed": calls}
+
+
 def cases(columns: str, name: str, table_: Iterable[Sequence[Any]], **shared: Any) -> dict[str, dict[str, Any]]:
     """As tabled, with a prompt of one to three tokens."""
     made = [dict(zip(columns.split(), row, strict=True)) | shared for row in table_]
@@ -357,5 +487,36 @@ RECORDINGS = [
         "sampled",
         "num_iter is steps, choice_temperature heat, use_remask again; without the trained critic; the cosine schedule, which "
         "is in a file that is not stored, is a stand-in",
+    ),
+    Recording(
+        "soft_value",
+        "masa-ue/SVDD",
+        "5ce225a0e363c711e4892acfdc9c74988c3c6fa6",
+        "diffusion_gosai.py, Diffusion.controlled_sample_tweedie and _ddpm_update_finetune_controlled_twedie",
+        soft_value,
+        cases(
+            "seed length steps m eps",
+            "seed{seed} {m} of {steps} to {eps}",
+            ((1, 12, 4, 3, 0.1), (2, 10, 3, 2, 0.4), (3, 16, 5, 4, 1e-5), (2, 12, 2, 3, 0.3), (7, 14, 3, 10, 1e-5)),
+        ),
+        "sampled",
+        "sample_M is m, options the text that asks for Tweedie's formula; whether a cell moves is a coin with the odds of "
+        "their race; the network reads a prompt before its canvas; a batch of two alike, as one alone fails;"
+        " cases in which the likeliest tokens have the last one among them, without which it fails as well",
+    ),
+    Recording(
+        "recap",
+        "liebenxj/ReCAP",
+        "4d1da38ffbe92e4382f92ed3e10fbbd4c0f0f4b1",
+        "examples/MaskGIT+ReCAP/cache_decoding.py, decode",
+        recap,
+        cases(
+            "seed steps alone cheap heat cool",
+            "seed{seed} alone{alone} cheap{cheap}",
+            ((1, 8, 0, 0, 5.5, 0.7), (2, 8, 4, 1, 5.5, 0.7), (3, 11, 2, 1, 0.7, 0.75)),
+        ),
+        "sampled",
+        "gen_step is steps, pre_full_iters alone, num_cache_iters cheap, conf_temp heat, samp_temp cool; without guidance; "
+        "computed: how many cells. More than one cheap call a group fails there",
     ),
 ]
