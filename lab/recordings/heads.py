@@ -143,7 +143,9 @@ class Watch:
 
     def columns(self, prompt: int, output: Sequence[int], block: int, limit: int) -> dict[str, Any]:
         """The text, and by call what was drafted and accepted, of the calls behind which there is room for a whole block."""
-        starts = [prompt, *(at for at, _ in self.fed[2:]), len(output) - 1]
+        last, ids = self.fed[-1]  # an end may stand in its drafts
+        whole = next((n for n, (a, b) in enumerate(zip(ids[1:], output[last + 1 :], strict=False)) if a != b), len(ids) - 1)
+        starts = [prompt, *(at for at, _ in self.fed[2:]), last + 1 + min(whole, len(output) - last - 1)]
         drafted: list[list[list[int]]] = [[]]
         accepted, text = [0], [*output[: prompt + 1]]
         for n, (at, ids) in enumerate(self.fed[1:]):
@@ -391,6 +393,10 @@ DEEPSPEC = ("deepseek-ai/DeepSpec", "afdfa7c9382a3341a3e6f17756dd816da79f132c")
 SOURCES = {"dflash2": ZLAB, "domino": DOMINO, "dspark": DEEPSPEC, "dspark_gated": DEEPSPEC, "dspark_rnn": DEEPSPEC}
 
 
+def _stops(case: Case) -> list[int] | None:
+    return [*case["eos"]] or None
+
+
 def _run(upstream: Upstream, case: Case, name: str, decode: Callable[[SimpleNamespace, Any, Any, Tensor], Tensor]) -> Any:
     """A loop of the authors' on the target and a folder, watched."""
     kind, of = KINDS[name], target()
@@ -405,13 +411,15 @@ def _run(upstream: Upstream, case: Case, name: str, decode: Callable[[SimpleName
 
 def dflash2(upstream: Upstream, case: Case) -> Any:
     decode = lambda code, model, of, ids: code.module.dflash_generate(
-        model, of, ids, case["limit"], None, temperature=case["temperature"]
+        model, of, ids, case["limit"], _stops(case), temperature=case["temperature"]
     )
     return _run(upstream, case, "dflash2", decode)
 
 
 def domino(upstream: Upstream, case: Case) -> Any:
-    decode = lambda code, model, of, ids: model.spec_generate(ids, of, case["limit"], temperature=case["temperature"])
+    decode = lambda code, model, of, ids: model.spec_generate(
+        ids, of, case["limit"], temperature=case["temperature"], stop_token_ids=_stops(case)
+    )
     return _run(upstream, case, "domino", decode)
 
 
@@ -421,7 +429,7 @@ def dspark(upstream: Upstream, case: Case) -> Any:
         asked = {"max_new_tokens": case["limit"], "temperature": case["temperature"], "confidence_threshold": case["eta"]}
         loop.__dict__ |= {"draft_model": model, "target_model": of, "args": SimpleNamespace(**asked)}
         loop.confidence_head_recorder = None
-        made: Tensor = loop.generate_one_sample(input_ids=ids, stop_token_ids=None).output_ids
+        made: Tensor = loop.generate_one_sample(input_ids=ids, stop_token_ids=_stops(case)).output_ids
         return made
 
     return _run(upstream, case, case["folder"], decode)
@@ -431,27 +439,34 @@ def _folder(name: str, program: str = "") -> dict[str, str]:
     return {"folder": name, "program": program or name}
 
 
+ENDS = [(19, 20), (13,), (19, 12)]
 PROMPTS = [(25, 30, 4, 18, 8, 8, 27), (9, 17, 5), (12, 11, 28, 6, 30, 21, 7, 19, 4)]
-BOTH = [(n, p, t) for n, (p, t) in enumerate((p, t) for t in (0.0, 1.0, 0.7) for p in PROMPTS)]
+BOTH: list[tuple[Any, ...]] = [
+    *((n, p, t, ()) for n, (p, t) in enumerate((p, t) for t in (0.0, 1.0, 0.7) for p in PROMPTS)),
+    *(
+        (n + 9, p, t, eos)
+        for n, (p, t, eos) in enumerate((p, t, e) for p, e in zip(PROMPTS, ENDS, strict=True) for t in (0.0, 1.0))
+    ),
+]
 _NOTE = "the target is ar/models/target, the head's folder heads/checkpoints/"
 _CUT = "calls are those behind which there is room for a whole block"
 RECORDINGS = [
     Recording(
         "dflash2", *ZLAB, "dflash/model.py, dflash_generate and DFlash2DraftModel.propose", dflash2,
-        tabled("{seed} {temperature}", "seed prompt temperature", BOTH, limit=28, block=5, k=4, **_folder("dflash2")),
+        tabled("{seed} {temperature}", "seed prompt temperature eos", BOTH, limit=28, block=5, k=4, **_folder("dflash2")),
         "greedy, sampled",
         f"{_NOTE}dflash2, whose selector's top_k is k; {_CUT}, since the last blocks of a text are shorter there",
     ),
     Recording(
         "domino", *DOMINO, "code/dflash.py, DFlashDraftModel.spec_generate", domino,
-        tabled("{seed} {temperature}", "seed prompt temperature", BOTH, limit=28, block=4, pure=1, **_folder("domino")),
+        tabled("{seed} {temperature}", "seed prompt temperature eos", BOTH, limit=28, block=4, pure=1, **_folder("domino")),
         "greedy, sampled",
         f"{_NOTE}domino, with shifted labels; pure: pure_draft_prefix_len; {_CUT}",
     ),
     *(
         Recording(
             program, *DEEPSPEC, "deepspec/eval/dspark/evaluator.py, Qwen3DSparkEvaluator.generate_one_sample", dspark,
-            tabled("{seed} {temperature} {eta}", "seed prompt temperature eta",
+            tabled("{seed} {temperature} {eta}", "seed prompt temperature eos eta",
                    [(*row, eta) for row in BOTH for eta in etas if eta == etas[0] or row[0] % 3 == 1],
                    limit=28, block=4, **_folder(folder, program)),
             "greedy, sampled", f"{_NOTE}{folder}; eta: confidence_threshold; {_CUT}",

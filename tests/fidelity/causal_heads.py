@@ -82,12 +82,12 @@ def drafts(*parts: str, **names: str) -> Callable[[Case, str], Columns]:
         assert "eta" in params or not case.get("eta"), "a threshold is looked at"
         with given(noise) if case["temperature"] else nullcontext():
             done = run(program, case["prompt"], bound, backend, max_tokens=case["limit"] + 16,
-                       temperature=case["temperature"], **params)  # fmt: skip
+                       temperature=case["temperature"], eos=case["eos"], **params)  # fmt: skip
         end, start = len(case["prompt"]) + case["limit"], len(case["prompt"])
         calls = [done.calls[0], *(c for c in done.calls[1:] if c.past + case["block"] + 1 <= end)]
-        many = start + sum(c.accepted + 1 for c in calls)
+        kept = [min(c.accepted, len(done.tokens) - c.past) for c in calls]  # behind an end nothing counts
         found = [sorted(map(list, c.drafted), key=len) for c in calls]
-        return {"tokens": done.tokens[:many], "drafted": found, "accepted": [c.accepted for c in calls]}
+        return {"tokens": done.tokens[: start + sum(kept) + len(kept)], "drafted": found, "accepted": kept}
 
     return ours
 
