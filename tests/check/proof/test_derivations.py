@@ -260,6 +260,34 @@ def test_the_kernel_refuses_what_was_changed(name: str) -> None:
                 Kernel(module, module.entry, proof.model, proof.mode, judge, changed, proof.greedy, dict(proof.settings)).run()
 
 
+MASKED = """
+algorithm program(target: causal, drafter: causal, level: prob = 0.5):
+    keeps support of target
+    while not done:
+        p = target(ctx)
+        q = drafter(ctx)
+        x ~ {drawn}
+        commit x
+"""
+
+
+@pytest.mark.parametrize(
+    "drawn, proved",
+    [
+        ("normalize(where(p > 0, exp(0 - abs(p - level)), 0))", True),
+        ("softmax(where(p.raw > 0, 5 - 10 * abs(p - level), -inf))", True),
+        ("normalize(where(p >= 0, exp(0 - abs(p - level)), 0))", False),
+        ("normalize(where(p > 0, exp(0 - abs(p - level)), 0.5))", False),
+        ("normalize(where(p < 1, exp(0 - abs(p - level)), 0))", False),
+        ("normalize(where(q > 0, exp(0 - abs(p - level)), 0))", False),
+        ("softmax(where(p > 0, 5 - 10 * abs(p - level), 0))", False),
+    ],
+)
+def test_numbers_where_a_row_has_mass(drawn: str, proved: bool) -> None:
+    (found,) = derived(MASKED.format(drawn=drawn))
+    assert isinstance(found, Derivation) == proved
+
+
 def test_a_derivation_reads_as_a_proof() -> None:
     module = decgraph.load("speculative").module
     proof = prove(module, module.entry.claims[0])
