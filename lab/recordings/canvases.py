@@ -32,13 +32,13 @@ class MaskedLM:
     """The authors' model, by a table. Logits are float32, the logarithms of its probabilities; the mask's id is the table's
     size.
 
-    shift: the row of a cell predicts the next one. axis: of the slots in a cache, 2 as in Llama or 1 as in Dream. columns: of the
-    logits behind the tokens, without mass. canvases: of each call the canvas that the code had decided by then, -1 where masked;
-    computed: the positions of its rows.
+    shift: the row of a cell predicts the next one. axis: of the slots in a cache, 2 as in Llama or 1 as in Dream. more: columns
+    of the logits behind the tokens, without mass. canvases: of each call the canvas that the code had decided by then, -1 where
+    masked; computed: the positions of its rows.
     """
 
-    def __init__(self, table: TableModel, length: int, shift: bool = False, axis: int = 2, columns: int = 0) -> None:
-        self.table, self.length, self.shift, self.axis, self.columns = table, length, shift, axis, columns
+    def __init__(self, table: TableModel, length: int, shift: bool = False, axis: int = 2, more: int = 0) -> None:
+        self.table, self.length, self.shift, self.axis, self.more = table, length, shift, axis, more
         self.dtype = torch.float32
         self.device, self.config = torch.device("cpu"), SimpleNamespace(vocab_size=table.vocab.size, num_hidden_layers=1)
         self.canvases, self.computed = list[list[int]](), list[list[int]]()
@@ -83,7 +83,7 @@ class MaskedLM:
         )
         given = self.table.memory(cells, at=sorted(seen)) if len(seen) < self.length else None
         found = self.table.eval_canvas(cells, [min(i + self.shift, self.length - 1) for i in at], given)
-        rows = [[*(float(w) for w in s.weights or ()), *[0.0] * self.columns] for s in found]
+        rows = [[*(float(w) for w in s.weights or ()), *[0.0] * self.more] for s in found]
         return torch.tensor([rows], dtype=torch.float64).log().float()
 
 

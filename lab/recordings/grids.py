@@ -126,7 +126,7 @@ def permuted(seed: int, call: int, n: int) -> np.ndarray:
 
 def arpg(upstream: Upstream, case: Case) -> dict[str, Any]:
     sees = {"np": np, "torch": torch, "math": math, "F": torch.nn.functional}
-    generate = upstream.names("models/arpg.py", "Transformer.generate", **sees)["generate"]
+    generate = upstream.names("models/arpg.py", "generate", of="Transformer", **sees)["generate"]
     length, seed, canvas = case["length"], case["seed"], Canvas(case, case["length"])
     groups = list[list[int]]()
 
@@ -189,11 +189,12 @@ def codebook_delay(upstream: Upstream, case: Case) -> dict[str, Any]:
     pattern = upstream.names("audiocraft/modules/codebooks_patterns.py", *names, **sees)
     provider = pattern["DelayedPatternProvider"](books, delays=[case["delay"] * k for k in range(books)])
     draws = SimpleNamespace(**upstream.names("audiocraft/utils/utils.py", "multinomial", torch=torch))
-    hints = dict.fromkeys(("CFGConditions", "State", "ConditioningAttributes"), Any)
+    hints: dict[str, Any] = dict.fromkeys(("CFGConditions", "State", "ConditioningAttributes"), Any)
     loop = upstream.names(
         "audiocraft/models/lm.py",
-        "LMModel.generate",
-        "LMModel._sample_next_token",
+        "generate",
+        "_sample_next_token",
+        of="LMModel",
         torch=torch,
         tp=typing,
         utils=draws,
@@ -287,8 +288,9 @@ def liked(text: str) -> float:
 def soft_value(upstream: Upstream, case: Case) -> dict[str, Any]:
     names = ["controlled_sample_tweedie", "_ddpm_update_finetune_controlled_twedie", "forward", "_process_sigma"]
     names += ["_subs_parameterization", "_sample_prior"]
-    methods = [f"Diffusion.{name}" for name in names]
-    code = upstream.names("diffusion_gosai.py", "_sample_categorical", *methods, torch=torch)
+    path, draw = "diffusion_gosai.py", "_sample_categorical"
+    drawing = {draw: upstream.names(path, draw, torch=torch)[draw]}
+    code = upstream.names(path, *names, of="Diffusion", torch=torch, **drawing)
     model, length, size, seed = table(case["seed"], 4), case["length"], 4, case["seed"]
     prompt, seen = list(case["prompt"]), list[list[int]]()
     draws = list[int]()

@@ -38,16 +38,30 @@ def in_computed(key: Recorded, case: Mapping[str, Any]) -> int:
     return key.cells.index(MASK) if whole else key.computed[0]
 
 
+def in_turn() -> First:
+    """Lanes are a block's, which begins at the first mask when the outermost loop takes its turn."""
+    begun: dict[int, int] = {}
+
+    def first(key: Recorded, case: Mapping[str, Any]) -> int:
+        turn, *inner = key.counters
+        if not inner:
+            begun[turn] = key.cells.index(MASK)
+        return begun[turn]
+
+    return first
+
+
 def filled(
     program: str,
     *names: str,
     cache: str | None = None,
     first: First = in_block,
     blocks: bool = False,
+    externs: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     **more: Any,
 ) -> Entry:
     """An entry of a decoder that fills its canvas. names: the program's parameters that a case has, besides the length; blocks:
-    its model is block-causal."""
+    its model is block-causal; externs: functions that a case's program calls."""
 
     def ours(case: Case, backend: str) -> Columns:
         def races(key: Recorded, n: int) -> Any:
@@ -55,7 +69,8 @@ def filled(
 
         shaping = {name: case[name] for name in ("temperature", "top_k", "top_p") if case.get(name) is not None}
         drawn = {"noise": races, "shaping": shaping} if case["temperature"] else {}
-        params = {name: case[name] for name in names}
+        params = {name: case[name] for name in (*names, *({"eos"} & {*case}))}
+        params |= {} if externs is None else {"externs": externs(case)}
         table = canvas(case["size"], case["seed"], ("block", case["block"]) if blocks else "full")
         found = run(program, table, case["prompt"], case["length"], backend, cache=cache, **drawn, **params)
         canvases = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
@@ -104,6 +119,12 @@ def pangu_block(case: Case, backend: str) -> Columns:
     return {"output": [*case["prompt"], *found.result.tokens], "canvases": [cells for cells in calls if -1 in cells]}
 
 
+def frequencies(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How often a token occurs, as the recording has it."""
+    size = case["size"]
+    return {"frequency": lambda token: 2 * (token + 1) / (size * (size + 1))}
+
+
 ORDER = "upstream cuts by top_p before top_k, a request here by top_k first (generation_utils/dream_generation_utils.py:65)"
 ENTRIES = [
     recorded("fast_diffuser", fast_diffuser, kind="masked"),
@@ -124,4 +145,19 @@ ENTRIES = [
     ),
     filled("sdar", "block", "steps", "tau", "order", first=as_computed, blocks=True),
     filled("fast_dllm_v2", "block", "small", "tau", "hold", first=as_computed, blocks=True),
+    filled("fast_dllm", "block", "tau"),
+    filled("fast_dllm_uncached", "block", "tau"),
+    filled("adablock", "block", "tau", "marks", "trust", first=in_turn()),
+    filled("dparallel", "block", "tau"),
+    filled("d3llm", "block", "tau", "add", first=in_canvas),
+    filled("prophet", "block", "steps", "answer", "early", "middle", "late", "suffix", "place", first=in_canvas),
+    filled("saber", "block", "n", first=in_canvas),
+    filled("eoser", "block", "steps", "least", "most"),
+    filled("eoser_ass", "steps", "groups", "least", "most", first=in_canvas),
+    filled("slow_fast", "block", "explore", "far", "window", "calm", "tau", first=in_canvas),
+    filled("dinfer_hierarchy", "block", "tau", "low"),
+    filled("credit_decoding", "block", "tau", "alpha", "gamma", "beta"),
+    filled("eb_sampler", "gamma", first=in_canvas),
+    filled("pc_sampler", "block", "steps", "lam", "alpha", externs=frequencies),
+    filled("remdm_loop", "k", "start", "rounds", first=in_canvas),
 ]

@@ -89,6 +89,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         "steps": QUOTA,
         **dict.fromkeys(("dropout", "window", "sigma", "scale", "preserved_tokens"), "the kept positions are handed over"),
     },
+    "authors/eoser_ass": {"block": "one, as long as the canvas"},
     "dllm/sdlm_*": {
         "use_cache": "the file is of one cache",
         "eos_id": "no end stands in a recorded text",

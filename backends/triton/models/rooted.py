@@ -123,6 +123,7 @@ class CorrectionModel(DFlashModel):
     before it is kept at its slot, as of a head of rows."""
 
     def __init__(self, model: Model, module: Correction, target: CausalModel) -> None:
+        assert isinstance(module.drafter, DFlash), "it corrects a block"
         super().__init__(model, module.drafter, target)
         self.correction = module
         self.rows = self.pool(module.width, dtype=self.dtype)

@@ -106,7 +106,6 @@ class DFlash(Rooted):
         return Before(kv=kv)
 
     def places(self, before: Before, roots: Tensor, position: int) -> Tensor:
-        """The states [m, depth, width] of the places after roots int64[m] at `position`."""
         for root in set(roots.tolist()) - set(before.memo):
             before.memo[root] = self._block(before, root, position)
         return torch.stack([before.memo[root] for root in roots.tolist()])

@@ -10,11 +10,11 @@ import numpy as np
 from fidelity.entry import recorded
 from fidelity.handed import Uniforms, draws, handed
 from fidelity.transcribed.compared import Columns, Compared, Text, after, by_chain, replayed, verified
-from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, one_head, row, target
+from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, one_head, target
 from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
-from lab.recordings.assisted import models
+from lab.recordings import assisted, engine_heads
 
 
 class Like(Uneven):
@@ -93,29 +93,6 @@ def rejection(
             text.append(pick(shape(after(model, text))))
         accepted.append(kept)
     return {"tokens": tuple(text[: len(case["prompt"]) + case["limit"]]), "drafted": drafted, "accepted": accepted}
-
-
-def eagle3(case: Mapping[str, Any]) -> Columns:
-    """The likeliest token of every place, one call of the head after the other, verified as a certain draft."""
-    head = one_head(case)["head"]
-
-    def draft(text: list[int], _: Uniforms) -> list[tuple[int, None]]:
-        chain: list[tuple[int, None]] = []
-        for _i in range(case["gamma"]):
-            chain.append((int(np.argmax(row(head, text, tuple(t for t, _ in chain)))), None))
-        return chain
-
-    return rejection(case, draft)  # type: ignore[arg-type]
-
-
-def p_eagle(case: Mapping[str, Any]) -> Columns:
-    """One call of the head over stand-ins."""
-    head = one_head(case)["head"]
-
-    def draft(text: list[int], _: Uniforms) -> list[tuple[int, None]]:
-        return [(int(np.argmax(row(head, text, (case["pad"],) * i))), None) for i in range(case["gamma"])]
-
-    return rejection(case, draft)  # type: ignore[arg-type]
 
 
 def ngram_or_head(case: Mapping[str, Any]) -> Columns:
@@ -201,22 +178,16 @@ TWICE = (
     "so that its scores are divided twice; here once"
 )
 ENTRIES = [
+    recorded("eagle3", replayed("eagle3", "gamma", models=engine_heads.models, columns=by_chain, beyond=32)),
+    recorded("p_eagle", replayed("p_eagle", "gamma", models=engine_heads.models, columns=by_chain, beyond=32)),
     recorded(
         "heterogeneous_vocab",
-        replayed("heterogeneous_vocab", "gamma", "least", models=models, columns=by_chain, beyond=40),
+        replayed("heterogeneous_vocab", "gamma", "least", models=assisted.models, columns=by_chain, beyond=40),
         differs={("3 3 0.0 0.7", column): TWICE for column in ("tokens", "chains", "accepted")},
-    )
+    ),
 ]
 
 COMPARED = [
-    Compared(
-        "eagle3",
-        "vllm-project/vllm 008603a3, vllm/v1/spec_decode/eagle.py, EagleProposer.propose; vllm/v1/sample/rejection_sampler.py",
-        eagle3,
-        ours("eagle3", "gamma"),
-        cases(*BOTH),
-        "gamma is num_speculative_tokens; no draft probabilities, so every draft is taken for certain",
-    ),
     Compared(
         "ngram_or_head",
         "NVIDIA/TensorRT-LLM 1503aa80, kernels/speculativeDecoding/suffixAutomaton/suffixAutomaton.h, lookup and "
@@ -230,14 +201,6 @@ COMPARED = [
             )
         ),
         "the engine asks the head in every step, and where fewer tokens follow than are drafted it fills the rest up",
-    ),
-    Compared(
-        "p_eagle",
-        "vllm-project/vllm 00c4f22d, vllm/v1/spec_decode/llm_base_proposer.py, propose, by default",
-        p_eagle,
-        ours("p_eagle", "gamma"),
-        cases(*BOTH),
-        "gamma is num_speculative_tokens; the stand-in is the padding token, 0 here",
     ),
     Compared(
         "easyspec",
