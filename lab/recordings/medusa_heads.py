@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from decgraph.errors import DecError
 from lab.recordings import Case, Recording, tabled
 from lab.recordings.states import KeptLM, States, TableHeads, told
 from lab.recordings.tables import untied
@@ -67,7 +68,10 @@ def medusa(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 
 def blockwise_parallel(upstream: Upstream, case: Case) -> dict[str, Any]:
-    import tensorflow.compat.v1 as tensorflow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    try:
+        import tensorflow.compat.v1 as tensorflow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError as error:
+        raise DecError("its code needs tensorflow on the path") from error
 
     class Quiet:
         """TensorFlow without the printing of texts, which is Python 2."""
