@@ -66,7 +66,7 @@ def best_of_n(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 def self_consistency(upstream: Upstream, case: Case) -> dict[str, Any]:
     """The filter reads the texts' answers; the text is the first that has the voted one."""
-    given = {"Filter": object, "register_filter": lambda _: lambda kind: kind}
+    given: dict[str, Any] = {"Filter": object, "register_filter": lambda _: lambda kind: kind}
     names = upstream.names("lm_eval/filters/selection.py", "MajorityVoteFilter", Counter=Counter, **given)
     texts = [spelled(case, t) for t in drawn(case)]
     ((voted,),) = names["MajorityVoteFilter"]().apply([[answer(t) for t in texts]], [])
@@ -75,7 +75,7 @@ def self_consistency(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 def first_finish(upstream: Upstream, case: Case) -> dict[str, Any]:
     """The function says whether the answer of FFS-1 is right and how long it is; each text is asked about."""
-    typed = {"np": np, "List": list, "Tuple": tuple, "Union": Union}
+    typed: dict[str, Any] = {"np": np, "List": list, "Tuple": tuple, "Union": Union}
     names = upstream.names("evaluation/evaluate_vanilla.py", "run_experiment", "Answer", **typed)
     texts = drawn(case)
     data = [(len(t), spelled(case, t) if t[-1] == case["eos"] else "NO_ANSWER") for t in texts]
