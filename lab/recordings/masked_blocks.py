@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +35,7 @@ class Blocks(MaskedLM):
         behind = max(seen) + 1
         return super().rows(seen | ({behind: self.table.vocab.size} if self.shift and behind < self.length else {}), at)
 
-    def columns(self, out: Sequence[int]) -> dict[str, Any]:
+    def result(self, out: Sequence[int]) -> dict[str, Any]:
         """What a run says; canvases are read up to the last decided cell."""
         return {"output": [*out], "canvases": [known(c) for c in self.canvases]}
 
@@ -63,7 +64,7 @@ def sdar(upstream: Upstream, case: Case) -> dict[str, Any]:
             top_k=case["top_k"] or 0, top_p=case["top_p"] or 1.0, remasking_strategy=case["order"],
             confidence_threshold=case["tau"],
         )  # fmt: skip
-    return model.columns(out[0].tolist())
+    return model.result(out[0].tolist())
 
 
 class Version2(Blocks):
@@ -104,7 +105,38 @@ def fast_dllm_v2(upstream: Upstream, case: Case) -> dict[str, Any]:
                 block_size=case["block"], stop_token=-1, top_p=case["top_p"] or 1.0, temperature=case["temperature"],
                 use_block_cache=case["hold"], past_key_values=stored,
             )  # fmt: skip
-    return model.columns(out[0].tolist())
+    return model.result(out[0].tolist())
+
+
+class Prefix(Blocks):
+    """As LLaDA2.1's sampler calls it: all cells up to a block's end."""
+
+    def __call__(self, x: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """x int64[1, n]."""
+        return SimpleNamespace(logits=self.ask(range(x.shape[1]), x[0].tolist(), False))
+
+
+def joint_threshold(upstream: Upstream, case: Case) -> dict[str, Any]:
+    base = type("Base", (), {"return_dict": False})
+    code = upstream.names(
+        "dllm/pipelines/llada21/sampler.py", "LLaDA21Sampler", "LLaDA21SamplerConfig", "sample_tokens", "top_k_top_p",
+        torch=torch, F=F, Optional=Optional, dataclass=dataclass, BaseSampler=base, BaseSamplerConfig=base,
+        BaseSamplerOutput=SimpleNamespace,
+    )  # fmt: skip
+    model, sampler = Prefix(case, len(case["prompt"]) + case["length"]), code["LLaDA21Sampler"]()
+    sampler.model, sampler.tokenizer = model, SimpleNamespace(mask_token_id=case["size"], eos_token_id=None)
+
+    def block(model: MaskedLM, n: int) -> Sequence[int]:
+        return model.computed[-1][-n:]
+
+    with races(model, case["seed"], block):
+        out = sampler.sample(
+            [[*case["prompt"]]], code["LLaDA21SamplerConfig"](), block_size=case["block"], max_new_tokens=case["length"],
+            max_length=None, temperature=case["temperature"], top_k=case["top_k"], top_p=case["top_p"], threshold=case["tau"],
+            editing_threshold=case["edit"], max_post_steps=case["rounds"], num_to_transfer=1, eos_early_stop=False,
+            return_dict=False,
+        )  # fmt: skip
+    return model.result(out[0].tolist())
 
 
 WHOLE = [(seed, size, 15, *row) for seed, size, _, *row in SHAPED if row[0]]
@@ -141,5 +173,18 @@ RECORDINGS = [
         "greedy, sampled",
         "a copy of the modeling.py of Efficient-Large-Model/Fast_dLLM_v2_7B; tau: threshold, hold: use_block_cache. "
         "generate is called for a block at a time: it keeps the sub-blocks' cache of the last block in the next one",
+    ),
+    Recording(
+        "joint_threshold",
+        "ZHZisZZ/dllm",
+        "ca176752fbceec49c6b4777a2c18ae88e4eb10ed",
+        "dllm/pipelines/llada21/sampler.py, LLaDA21Sampler.sample and sample_tokens",
+        joint_threshold,
+        {
+            **shaped([(seed, size, 15, *row) for seed, size, _, *row in SHAPED], block=6, tau=0.8, edit=0.7, rounds=3),
+            **shaped([(7, 8, 15, 1.5, None, None), (8, 8, 9, 1.0, 4, 0.9)], block=6, tau=0.5, edit=0.3, rounds=5),
+        },
+        "greedy, sampled",
+        "tau: threshold, edit: editing_threshold, rounds: max_post_steps; num_to_transfer 1",
     ),
 ]

@@ -37,6 +37,11 @@ def in_computed(key: Recorded, case: Mapping[str, Any]) -> int:
     return key.cells.index(MASK) if whole else key.computed[0]
 
 
+def in_last_block(key: Recorded, case: Mapping[str, Any]) -> int:
+    """Lanes are the last block's cells behind the prompt."""
+    return max((len(key.cells) - 1) // int(case["block"]) * int(case["block"]), len(case["prompt"]))
+
+
 def in_turn() -> First:
     """Lanes are a block's, which begins at the first mask when the outermost loop takes its turn."""
     begun: dict[int, int] = {}
@@ -133,4 +138,5 @@ ENTRIES = [
     filled("eb_sampler", "gamma", first=in_canvas),
     filled("pc_sampler", "block", "steps", "lam", "alpha", externs=frequencies),
     filled("remdm_loop", "k", "start", "rounds", first=in_canvas),
+    filled("joint_threshold", "block", "tau", "edit", "rounds", first=in_last_block, blocks=True),
 ]
