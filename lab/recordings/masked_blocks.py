@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -9,7 +11,9 @@ from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
+from transformers import BatchEncoding
 
+from decgraph.runtime.models.table import TableModel
 from lab.recordings import Case, Recording
 from lab.recordings.canvases import MaskedLM, canvas, races
 from lab.recordings.masked import SHAPED, shaped
@@ -139,6 +143,39 @@ def joint_threshold(upstream: Upstream, case: Case) -> dict[str, Any]:
     return model.result(out[0].tolist())
 
 
+class Window(MaskedLM):
+    """As SDLM calls it without a cache: a text and d - 1 masks. Its last d rows predict the next d cells, of the text and d
+    masks."""
+
+    def __init__(self, table: TableModel, d: int) -> None:
+        super().__init__(table, 0)
+        self.d, self.model = d, SimpleNamespace()
+
+    def __call__(self, *_: Any, **given: Any) -> Any:
+        """input_ids int64[1, n]."""
+        (cells,) = given["input_ids"].tolist()
+        text = cells[: len(cells) - self.d + 1]
+        self.length = len(text) + self.d
+        self.canvases.append(text)
+        self.computed.append(list(range(len(text), self.length)))
+        return SimpleNamespace(logits=self.rows(dict(enumerate([*text, *[self.table.vocab.size] * self.d])), self.computed[-1]))
+
+
+def sdlm(upstream: Upstream, case: Case) -> dict[str, Any]:
+    module = upstream.module("sdlm_inference.py", absent=("transformers",))
+    model = Window(canvas(case["size"], case["seed"]), case["d"])
+    vars(model.config).update(text_mask_token_id=case["size"])
+    prompt, length = torch.tensor([case["prompt"]]), case["length"]
+    tokenizer = SimpleNamespace(model_max_length=4096, batch_decode=lambda ids, **_: ids.tolist())
+    with races(model, case["seed"]), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
+        (out,) = module.SDLM_generate(
+            model, tokenizer, BatchEncoding({"input_ids": prompt}), max_gen_len=length, temperature=case["temperature"],
+            top_k=case["top_k"], top_p=case["top_p"], threshold=case["tau"], n_future_tokens=case["d"], use_cache=False,
+            alg="entropy_conf" if case["entropies"] else "prob_conf",
+        )  # fmt: skip
+    return {"output": [*case["prompt"], *out[:length]], "canvases": model.canvases}
+
+
 WHOLE = [(seed, size, 15, *row) for seed, size, _, *row in SHAPED if row[0]]
 """Lengths at which a block ends, behind a prompt of 3; without a greedy case."""
 ENDED = [(seed, size, 10, *row) for seed, size, _, *row in SHAPED if not row[1]]
@@ -186,5 +223,23 @@ RECORDINGS = [
         },
         "greedy, sampled",
         "tau: threshold, edit: editing_threshold, rounds: max_post_steps; num_to_transfer 1",
+    ),
+    Recording(
+        "sdlm",
+        "OpenGVLab/SDLM",
+        "7e8a26efedee3ba3d8548013fe07cefd1c36607a",
+        "sdlm_inference.py, SDLM_generate, sample_tokens and find_longest_sequence",
+        sdlm,
+        {
+            **shaped(d=4, tau=0.5, entropies=False),
+            **shaped(
+                [(7, 8, 12, 0.9, None, None), (8, 8, 12, 0.0, None, None), (9, 8, 12, 0.7, 4, None)],
+                d=3,
+                tau=0.3,
+                entropies=True,
+            ),
+        },
+        "greedy, sampled",
+        "d: n_future_tokens, tau: threshold, entropies: alg entropy_conf; without its cache, which changes no result",
     ),
 ]
