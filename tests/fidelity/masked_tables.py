@@ -11,6 +11,7 @@ from fidelity.recorded_noise import Recorded
 
 from lab.recordings.canvases import canvas, uniforms
 from lab.recordings.masked_blocks import known
+from lab.recordings.tables import untied
 
 First = Callable[[Recorded, Mapping[str, Any]], int]
 """The cell of a draw's first lane, counted from the prompt's first token, of its key and a case."""
@@ -107,6 +108,30 @@ def guided(case: Case, backend: str) -> Columns:
     return {"output": found.output, "canvases": asked[::2]}
 
 
+def fast_diffuser(case: Case, backend: str) -> Columns:
+    """Blocks lie on a grid, so the canvas of a call ends where its block does."""
+    begin, block = len(case["prompt"]), case["block"]
+
+    def races(key: Recorded, n: int) -> Any:
+        return uniforms(case["seed"], key.call, max(begin, len(key.cells) - block) + key.lane[0], n)
+
+    drawn = {"noise": races, "shaping": {"temperature": case["temperature"]}} if case["temperature"] else {}
+    table, length = canvas(case["size"], case["seed"]), case["blocks"] * block + begin // block * block - begin
+    found = run("fast_diffuser", table, case["prompt"], length, backend, block=block, tau=case["tau"], **drawn)
+    canvases = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
+    return {"output": found.output, "canvases": canvases}
+
+
+def pangu_block(case: Case, backend: str) -> Columns:
+    """Both ways of reading the model; its calls are those about masks. A recorded text ends at its end token."""
+    table, other = canvas(case["size"], case["seed"]), untied(case["size"], case["seed"], window=None)
+    params = {name: case[name] for name in ("block", "small", "tau", "entropies")}
+    length, ends = case["blocks"] * case["block"], {"eos": case["eos"]} if case["eos"] else {}
+    found = run("pangu_block", table, case["prompt"], length, backend, others={"target": other}, **ends, **params)
+    calls = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
+    return {"output": [*case["prompt"], *found.result.tokens], "canvases": [cells for cells in calls if -1 in cells]}
+
+
 def frequencies(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """How often a token occurs, as the recording has it."""
     size = case["size"]
@@ -115,6 +140,8 @@ def frequencies(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 ORDER = "upstream cuts by top_p before top_k, a request here by top_k first (generation_utils/dream_generation_utils.py:65)"
 ENTRIES = [
+    recorded("fast_diffuser", fast_diffuser, kind="masked"),
+    recorded("pangu_block", pangu_block, kind="masked"),
     filled("fast_dllm_plusplus", "block", "margin"),
     filled("fast_dllm_prefix", "block", "tau"),
     filled("fast_dllm_factor", "block", "factor"),
