@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
+from transformers import BatchEncoding
 
+from decgraph.runtime.models.table import TableModel
 from lab.recordings import Case, Recording
 from lab.recordings.canvases import MaskedLM, canvas, races
 from lab.recordings.masked import SHAPED, shaped
@@ -34,7 +39,7 @@ class Blocks(MaskedLM):
         behind = max(seen) + 1
         return super().rows(seen | ({behind: self.table.vocab.size} if self.shift and behind < self.length else {}), at)
 
-    def columns(self, out: Sequence[int]) -> dict[str, Any]:
+    def result(self, out: Sequence[int]) -> dict[str, Any]:
         """What a run says; canvases are read up to the last decided cell."""
         return {"output": [*out], "canvases": [known(c) for c in self.canvases]}
 
@@ -63,7 +68,7 @@ def sdar(upstream: Upstream, case: Case) -> dict[str, Any]:
             top_k=case["top_k"] or 0, top_p=case["top_p"] or 1.0, remasking_strategy=case["order"],
             confidence_threshold=case["tau"],
         )  # fmt: skip
-    return model.columns(out[0].tolist())
+    return model.result(out[0].tolist())
 
 
 class Version2(Blocks):
@@ -104,7 +109,71 @@ def fast_dllm_v2(upstream: Upstream, case: Case) -> dict[str, Any]:
                 block_size=case["block"], stop_token=-1, top_p=case["top_p"] or 1.0, temperature=case["temperature"],
                 use_block_cache=case["hold"], past_key_values=stored,
             )  # fmt: skip
-    return model.columns(out[0].tolist())
+    return model.result(out[0].tolist())
+
+
+class Prefix(Blocks):
+    """As LLaDA2.1's sampler calls it: all cells up to a block's end."""
+
+    def __call__(self, x: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """x int64[1, n]."""
+        return SimpleNamespace(logits=self.ask(range(x.shape[1]), x[0].tolist(), False))
+
+
+def joint_threshold(upstream: Upstream, case: Case) -> dict[str, Any]:
+    base = type("Base", (), {"return_dict": False})
+    code = upstream.names(
+        "dllm/pipelines/llada21/sampler.py", "LLaDA21Sampler", "LLaDA21SamplerConfig", "sample_tokens", "top_k_top_p",
+        torch=torch, F=F, Optional=Optional, dataclass=dataclass, BaseSampler=base, BaseSamplerConfig=base,
+        BaseSamplerOutput=SimpleNamespace,
+    )  # fmt: skip
+    model, sampler = Prefix(case, len(case["prompt"]) + case["length"]), code["LLaDA21Sampler"]()
+    sampler.model, sampler.tokenizer = model, SimpleNamespace(mask_token_id=case["size"], eos_token_id=None)
+
+    def block(model: MaskedLM, n: int) -> Sequence[int]:
+        return model.computed[-1][-n:]
+
+    with races(model, case["seed"], block):
+        out = sampler.sample(
+            [[*case["prompt"]]], code["LLaDA21SamplerConfig"](), block_size=case["block"], max_new_tokens=case["length"],
+            max_length=None, temperature=case["temperature"], top_k=case["top_k"], top_p=case["top_p"], threshold=case["tau"],
+            editing_threshold=case["edit"], max_post_steps=case["rounds"], num_to_transfer=1, eos_early_stop=False,
+            return_dict=False,
+        )  # fmt: skip
+    return model.result(out[0].tolist())
+
+
+class Window(MaskedLM):
+    """As SDLM calls it without a cache: a text and d - 1 masks. Its last d rows predict the next d cells, of the text and d
+    masks."""
+
+    def __init__(self, table: TableModel, d: int) -> None:
+        super().__init__(table, 0)
+        self.d, self.model = d, SimpleNamespace()
+
+    def __call__(self, *_: Any, **given: Any) -> Any:
+        """input_ids int64[1, n]."""
+        (cells,) = given["input_ids"].tolist()
+        text = cells[: len(cells) - self.d + 1]
+        self.length = len(text) + self.d
+        self.canvases.append(text)
+        self.computed.append(list(range(len(text), self.length)))
+        return SimpleNamespace(logits=self.rows(dict(enumerate([*text, *[self.table.vocab.size] * self.d])), self.computed[-1]))
+
+
+def sdlm(upstream: Upstream, case: Case) -> dict[str, Any]:
+    module = upstream.module("sdlm_inference.py", absent=("transformers",))
+    model = Window(canvas(case["size"], case["seed"]), case["d"])
+    vars(model.config).update(text_mask_token_id=case["size"])
+    prompt, length = torch.tensor([case["prompt"]]), case["length"]
+    tokenizer = SimpleNamespace(model_max_length=4096, batch_decode=lambda ids, **_: ids.tolist())
+    with races(model, case["seed"]), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
+        (out,) = module.SDLM_generate(
+            model, tokenizer, BatchEncoding({"input_ids": prompt}), max_gen_len=length, temperature=case["temperature"],
+            top_k=case["top_k"], top_p=case["top_p"], threshold=case["tau"], n_future_tokens=case["d"], use_cache=False,
+            alg="entropy_conf" if case["entropies"] else "prob_conf",
+        )  # fmt: skip
+    return {"output": [*case["prompt"], *out[:length]], "canvases": model.canvases}
 
 
 WHOLE = [(seed, size, 15, *row) for seed, size, _, *row in SHAPED if row[0]]
@@ -141,5 +210,36 @@ RECORDINGS = [
         "greedy, sampled",
         "a copy of the modeling.py of Efficient-Large-Model/Fast_dLLM_v2_7B; tau: threshold, hold: use_block_cache. "
         "generate is called for a block at a time: it keeps the sub-blocks' cache of the last block in the next one",
+    ),
+    Recording(
+        "joint_threshold",
+        "ZHZisZZ/dllm",
+        "ca176752fbceec49c6b4777a2c18ae88e4eb10ed",
+        "dllm/pipelines/llada21/sampler.py, LLaDA21Sampler.sample and sample_tokens",
+        joint_threshold,
+        {
+            **shaped([(seed, size, 15, *row) for seed, size, _, *row in SHAPED], block=6, tau=0.8, edit=0.7, rounds=3),
+            **shaped([(7, 8, 15, 1.5, None, None), (8, 8, 9, 1.0, 4, 0.9)], block=6, tau=0.5, edit=0.3, rounds=5),
+        },
+        "greedy, sampled",
+        "tau: threshold, edit: editing_threshold, rounds: max_post_steps; num_to_transfer 1",
+    ),
+    Recording(
+        "sdlm",
+        "OpenGVLab/SDLM",
+        "7e8a26efedee3ba3d8548013fe07cefd1c36607a",
+        "sdlm_inference.py, SDLM_generate, sample_tokens and find_longest_sequence",
+        sdlm,
+        {
+            **shaped(d=4, tau=0.5, entropies=False),
+            **shaped(
+                [(7, 8, 12, 0.9, None, None), (8, 8, 12, 0.0, None, None), (9, 8, 12, 0.7, 4, None)],
+                d=3,
+                tau=0.3,
+                entropies=True,
+            ),
+        },
+        "greedy, sampled",
+        "d: n_future_tokens, tau: threshold, entropies: alg entropy_conf; without its cache, which changes no result",
     ),
 ]

@@ -38,6 +38,16 @@ def in_computed(key: Recorded, case: Mapping[str, Any]) -> int:
     return key.cells.index(MASK) if whole else key.computed[0]
 
 
+def in_window(key: Recorded, case: Mapping[str, Any]) -> int:
+    """Lanes are the window behind the text."""
+    return key.computed[-1] + 1 - int(case["d"])
+
+
+def in_last_block(key: Recorded, case: Mapping[str, Any]) -> int:
+    """Lanes are the last block's cells behind the prompt."""
+    return max((len(key.cells) - 1) // int(case["block"]) * int(case["block"]), len(case["prompt"]))
+
+
 def in_turn() -> First:
     """Lanes are a block's, which begins at the first mask when the outermost loop takes its turn."""
     begun: dict[int, int] = {}
@@ -71,11 +81,14 @@ def filled(
         drawn = {"noise": races, "shaping": shaping} if case["temperature"] else {}
         params = {name: case[name] for name in (*names, *({"eos"} & {*case}))}
         params |= {} if externs is None else {"externs": externs(case)}
-        table = canvas(case["size"], case["seed"], ("block", case["block"]) if blocks else "full")
-        found = run(program, table, case["prompt"], case["length"], backend, cache=cache, **drawn, **params)
+        table = canvas(case["size"], case["seed"], ("block", case["block"]) if blocks and "block" in case else "full")
+        beyond = int(case.get("d", 0))  # room for a window behind the end
+        found = run(program, table, case["prompt"], case["length"] + beyond, backend, cache=cache, **drawn, **params)
         canvases = [[-1 if cell == MASK else cell for cell in call.cells] for call in found.calls]
         if blocks:
-            return {"output": found.output, "canvases": [known(c) for c in canvases]}
+            end = len(case["prompt"]) + case["length"]
+            asked = [known(c) for c in canvases]
+            return {"output": found.output[:end], "canvases": [c for c in asked if not beyond or len(c) < end]}
         return {"output": found.output, "canvases": canvases, "computed": [call.computed for call in found.calls]}
 
     return recorded(program, ours, kind="masked", **more)
@@ -160,4 +173,6 @@ ENTRIES = [
     filled("eb_sampler", "gamma", first=in_canvas),
     filled("pc_sampler", "block", "steps", "lam", "alpha", externs=frequencies),
     filled("remdm_loop", "k", "start", "rounds", first=in_canvas),
+    filled("joint_threshold", "block", "tau", "edit", "rounds", first=in_last_block, blocks=True),
+    filled("sdlm", "d", "tau", "entropies", first=in_window, blocks=True),
 ]
