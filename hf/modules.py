@@ -19,7 +19,18 @@ from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model
 from decgraph.runtime.models.modules import live, width_of
 from decgraph.runtime.models.sharing import making, renewed
 from decgraph.runtime.placement import Placement
-from decgraph.runtime.sources import HEADS, PARTS, ModelSource, is_module, main_parameter, source_of, told_apart, wanted_by
+from decgraph.runtime.sources import (
+    HEADS,
+    PARTS,
+    ModelSource,
+    check_beside,
+    corrects,
+    is_module,
+    main_parameter,
+    source_of,
+    told_apart,
+    wanted_by,
+)
 from decgraph.runtime.text import vocabulary
 
 if TYPE_CHECKING:
@@ -82,6 +93,7 @@ class Binder:
         self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
         self.main = main_parameter(function)
         self._sources = told_apart(function, arguments, zoo.known())  # an invalid folder is refused here, not in a call
+        check_beside(function, self.models, self._sources.models)
         self._parts: dict[str, tuple[object, Model]] = {}
         self._placed = Placement()
 
@@ -109,7 +121,8 @@ class Binder:
                 models[name] = self._once(name, models[name], self._with_heads(name, models[name]))
             elif one.kind in PARTS:
                 base = models.get(one.family)
-                models[name] = self._once(name, base, self._part(name, base))
+                head = models.get(corrects(name, self.models, self._sources.models) or "")
+                models[name] = self._once(name, base, self._part(name, base, head))
         return {name: models[name] for name in self.models}
 
     def _whole(self, name: str, source: ModelSource, placed: Placement, models: Mapping[str, Model]) -> Callable[[], Model]:
@@ -128,9 +141,9 @@ class Binder:
             raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
         return lambda: with_heads(base, heads)
 
-    def _part(self, name: str, base: Model | None) -> Callable[[], Model]:
+    def _part(self, name: str, base: Model | None, head: Model | None) -> Callable[[], Model]:
         one = self.models[name]
-        return lambda: part(one.kind, name, self._sources.models[name], base, one.gives)
+        return lambda: part(one.kind, name, self._sources.models[name], base, one.gives, head)
 
     def _once(self, name: str, base: object, make: Callable[[], Model]) -> Model:
         """The result of `make`, cached as long as the base, and what it was made of, are the same."""

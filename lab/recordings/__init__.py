@@ -114,7 +114,11 @@ def command(
             if upstream is None:
                 print(f"{one.path.stem}: no snapshot of {one.repo} at {one.commit[:8]} in {snapshots}", file=sys.stderr)
                 continue
-            found = one.written(upstream)
+            try:
+                found = one.written(upstream)
+            except DecError as error:
+                print(f"{one.path.stem}: {error}", file=sys.stderr)
+                continue
         if check:
             cases = json.loads(one.path.read_text("utf-8"))["cases"]
             differing = [a["id"] for a, b in zip(cases, found["cases"], strict=True) if a != b]

@@ -3,6 +3,7 @@ for each head of each layer, a program for all of them."""
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import tempfile
@@ -10,13 +11,14 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Optional, Union
 from unittest.mock import patch
 
 import torch
+import transformers
 from safetensors.torch import save_file
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
 
 from lab.recordings import Case, Recording, tabled
@@ -26,19 +28,26 @@ from lab.recordings.upstream import Upstream
 @cache
 def llama(seed: int, kind: str = "") -> Any:
     """A random Llama of one layer with one head. kind: "own", where queries are keys, so that a token attends to itself most;
-    "even", where a second layer, without queries, attends to all alike."""
+    "even", where a second layer, without queries, attends to all alike; "deep", of five layers; "still", of two layers that do
+    not know positions: no dimension turns but a pair that queries leave out."""
     torch.manual_seed(seed)
-    layers, size = 1 + (kind == "even"), 23
+    layers, size = {"even": 2, "deep": 5, "still": 2}.get(kind, 1), 23
+    turning = {"rope_type": "default", "rope_theta": 1e60 if kind == "still" else 1e4}
     config = LlamaConfig(
         vocab_size=size, hidden_size=16, intermediate_size=24, num_hidden_layers=layers, num_attention_heads=1,
         num_key_value_heads=1, max_position_embeddings=512, initializer_range=0.6, bos_token_id=None, eos_token_id=None,
+        rope_parameters=turning,
     )  # fmt: skip
     made = LlamaForCausalLM(config).eval()
     first, last = made.model.layers[0].self_attn, made.model.layers[-1].self_attn
     with torch.no_grad():
-        if kind:  # weights of many positions, which say more than the token
+        if kind in ("own", "even"):  # weights of many positions, which say more than the token
             first.k_proj.weight.mul_(0.4)
             first.v_proj.weight.mul_(4)
+        if kind == "still":
+            for each in made.model.layers:
+                each.self_attn.q_proj.weight[[0, config.hidden_size // 2]] = 0
+                each.self_attn.v_proj.weight.mul_(3)
         if kind == "own":
             first.q_proj.weight.copy_(first.k_proj.weight)
         if kind == "even":
@@ -197,6 +206,101 @@ def gear(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": written(model, attend, case["prompt"], case["limit"])}
 
 
+def overfill(upstream: Upstream, case: Case) -> dict[str, Any]:
+    """The student is the target without the MLPs of its middle layers: narrower there, to nothing."""
+    kind = upstream.names(
+        "overfill/models/separate_models.py", "TwoStageModel", "EMBEDDING_TRANSFORM_STRATEGIES", nn=nn, torch=torch,
+        PyTorchModelHubMixin=Hub, transformers=transformers, DynamicCache=DynamicCache, Dict=dict, Union=Union, List=list,
+        **{name: TYPES[name] for name in ("Optional", "Tuple", "Cache")},
+    )["TwoStageModel"]  # fmt: skip
+    target, student, prompt = llama(case["seed"], "deep"), llama(case["seed"], "deep"), torch.tensor([case["prompt"]])
+    student = copy.deepcopy(student)
+    with torch.no_grad():
+        for i in case["cut"]:
+            student.model.layers[i].mlp.down_proj.weight.zero_()
+    two = kind.__new__(kind)
+    nn.Module.__init__(two)
+    vars(two).update(freeze_teacher=True, kept_layers=[*range(len(target.model.layers))], embedding_proj=None)
+    two.teacher, two.student = Teacher(target), student
+    seen = {"teacher_input_ids": prompt, "teacher_attention_mask": torch.ones_like(prompt)}
+    with torch.no_grad():
+        first, _ = two.prefill_and_project(*seen.values(), batch_size=1)
+        new = [int(first["logits"][0, -1].argmax())]
+        while len(new) < case["limit"]:
+            read = torch.tensor([new])
+            new.append(int(two(read, torch.ones_like(read), **seen).logits[0, -1].argmax()))
+    return {"tokens": [*case["prompt"], *new]}
+
+
+def ape(upstream: Upstream, case: Case) -> dict[str, Any]:
+    """The shared tokens, the contexts side by side on them, then the question and what is written, on all keys and values."""
+    model, (shared, length, question) = llama(case["seed"], "still"), (case["shared"], case["length"], case["question"])
+
+    def flash(q: Any, k: Any, v: Any, causal: bool, softmax_scale: Any = None, return_attn_probs: bool = False) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        scores = q @ k.transpose(-1, -2) * (softmax_scale or 1 / math.sqrt(q.shape[-1]))
+        if causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(k.shape[-2] - q.shape[-2])
+            scores = scores.masked_fill(~mask, -math.inf)
+        out = (scores.softmax(-1) @ v).transpose(1, 2)
+        return (out, scores.logsumexp(-1), None) if return_attn_probs else out
+
+    def turned(q: Any, k: Any, cos: Any, sin: Any, at: Any) -> Any:
+        return apply_rotary_pos_emb(q, k, cos, sin)
+
+    names = [f"llama_attention_prefill_{part}" for part in ("prefix", "context", "query")]
+    given = {**TYPES, "repeat_kv": repeat_kv, "apply_rotary_pos_emb": turned, "flash_attn_func": flash}
+    attend = upstream.names("ape/ape_llama.py", *names, **given)
+    layers = [attending(model, i) for i in range(len(model.model.layers))]
+
+    def passed(name: str, tokens: Any, start: int, kept: Any) -> Any:
+        state, found = model.model.embed_tokens(torch.tensor(tokens)), []
+        at = torch.arange(start, start + state.shape[1])[None]
+        for this, layer, past in zip(layers, model.model.layers, kept or [None] * len(layers), strict=True):
+            normed = layer.input_layernorm(state)
+            out, _, new = attend[name](this, normed, None, at, past, use_cache=True)
+            state = state + out
+            state = state + layer.mlp(layer.post_attention_layernorm(state))
+            found.append(new)
+        return int(model.lm_head(model.model.norm(state[-1, -1])).argmax()), found
+
+    prompt = case["prompt"]
+    contexts = [prompt[i : i + length] for i in range(shared, len(prompt) - question, length)]
+    with torch.no_grad():
+        _, kept = passed(names[0], [prompt[:shared]], 0, None)
+        kept = [(k.repeat(len(contexts), 1, 1, 1), v.repeat(len(contexts), 1, 1, 1), at) for k, v, at in kept]
+        _, kept = passed(names[1], contexts, shared, kept)
+        joined = []
+        for k, v, at in kept:
+            row = [torch.cat((x[:1, :, :shared], *x[:, :, shared:].split(1)), 2) for x in (k, v)]
+            joined.append((*row, at, len(contexts)))
+        token, kept = passed(names[2], [prompt[-question:]], shared, joined)
+        new = [token]
+        while len(new) < case["limit"]:
+            token, kept = passed(names[2], [new[-1:]], 0, kept)
+            new.append(token)
+    return {"tokens": [*prompt, *new]}
+
+
+class Hub:
+    """What a class with `push_to_hub` inherits."""
+
+    def __init_subclass__(cls, **_: Any) -> None: ...
+
+
+class Teacher(nn.Module):
+    """A model whose keys and values come as tuples, as in transformers 4.4x."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.inner = model
+
+    def forward(self, input_ids: Any, attention_mask: Any, **_: Any) -> dict[str, Any]:
+        found = self.inner(input_ids, attention_mask=attention_mask, use_cache=True)
+        layers = found.past_key_values.layers
+        return {"logits": found.logits, "past_key_values": [(layer.keys, layer.values) for layer in layers]}
+
+
 PROMPT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 RECORDINGS = [
     Recording(
@@ -262,5 +366,42 @@ RECORDINGS = [
         ),
         "greedy",
         "one layer, one head; the values of all but the last `residual` tokens are rounded, keys are as they are",
+    ),
+    Recording(
+        "overfill",
+        "friendshipkim/overfill",
+        "3403dbc29ebf658bff686f4742f1873935798c6d",
+        "overfill/models/separate_models.py, TwoStageModel.prefill_and_project and forward",
+        overfill,
+        tabled(
+            "{seed} {pruned}",
+            "seed pruned cut limit",
+            (
+                (1, 0.4, (2,), 16),
+                (2, 0.5, (1, 2, 3), 16),
+                (3, 0.7, (1, 2, 3), 24),
+                (4, 1.0, (0, 1, 2, 3, 4), 24),
+                (5, 0.7, (1, 2, 3), 24),
+            ),
+            prompt=PROMPT[:9],
+        ),
+        "greedy",
+        "the student is the target without the MLPs of the layers `cut`; kv_identity",
+    ),
+    Recording(
+        "parallel_context",
+        "Infini-AI-Lab/APE",
+        "52513bcb0c3145aedec26636eb59f7c3deabb856",
+        "ape/ape_llama.py, llama_attention_prefill_prefix, _context and _query",
+        ape,
+        tabled(
+            "{seed} {length} {question}",
+            "seed length question limit",
+            ((1, 4, 4, 16), (2, 6, 4, 16), (3, 3, 4, 24), (6, 7, 2, 24), (7, 5, 1, 16), (8, 4, 4, 24)),
+            prompt=PROMPT,
+            shared=4,
+        ),
+        "greedy",
+        "a model that does not know positions; temperature 1, scale 1",
     ),
 ]

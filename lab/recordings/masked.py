@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,15 +18,22 @@ DREAM = ("DreamGenerationMixin", "DreamGenerationConfig", "DreamModelOutput", "s
 
 
 def dream(
-    code: Any, case: Case, alg: str, run: str = "_sample", model: type[MaskedLM] = MaskedLM, **more: Any
+    code: Mapping[str, Any],
+    case: Case,
+    alg: str,
+    run: str = "_sample",
+    model: type[MaskedLM] = MaskedLM,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
-    """A loop of a copy of Dream's generation utilities, whose class is a mixin for models. code: its names; more: arguments of
-    the loop, and settings of its configuration in `config`."""
+    """A loop of a copy of Dream's generation utilities, whose class is a mixin for models. code: its names; settings: of its
+    configuration; more: arguments of the loop."""
     length = len(case["prompt"]) + case["length"]
     made = type("Dream", (model, code["DreamGenerationMixin"]), {})(canvas(case["size"], case["seed"]), length, True, 1)
     config = code["DreamGenerationConfig"](
         mask_token_id=case["size"], max_length=length, alg=alg, steps=case.get("steps", case["length"]),
-        temperature=case["temperature"], top_k=case["top_k"], top_p=case["top_p"], **more.pop("config", {}),
+        temperature=case["temperature"], top_k=case["top_k"], top_p=case["top_p"], **(settings or {}),
     )  # fmt: skip
     with races(made, case["seed"]), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
         out = getattr(made, run)(torch.tensor([case["prompt"]]), attention_mask=None, generation_config=config, **more)
@@ -54,29 +61,26 @@ def adablock_dream(upstream: Upstream, case: Case) -> dict[str, Any]:
 class Prefilled(MaskedLM):
     """dKV-Cache's model on Dream: cells that one call caches stand as they were, and the next calls compute the others."""
 
-    def __call__(self, *_: Any, input_ids: torch.Tensor, prv_cache_position: Any, cache_position: Any, **__: Any) -> Any:
+    kept: dict[int, int] | None = None
+
+    def __call__(self, *_: Any, **given: Any) -> Any:
         """input_ids int64[1, n]: the cells that are not cached, by prv_cache_position bool[1, length] if it is given."""
-        at = (
-            list(range(self.length)) if prv_cache_position is None else torch.nonzero(~prv_cache_position[0]).flatten().tolist()
-        )
-        rows = self.answered(
-            ({} if prv_cache_position is None else self.kept) | dict(zip(at, input_ids[0].tolist(), strict=True)), at
-        )
-        if prv_cache_position is None:
-            self.kept = {i: int(input_ids[0, i]) for i in torch.nonzero(cache_position[0]).flatten().tolist()}
+        cached, tokens = given["prv_cache_position"], given["input_ids"][0].tolist()
+        at = list(range(self.length)) if cached is None else torch.nonzero(~cached[0]).flatten().tolist()
+        rows = self.answered((self.kept or {}) | dict(zip(at, tokens, strict=True)), at)
+        if self.kept is None:
+            self.kept = {i: tokens[i] for i in torch.nonzero(given["cache_position"][0]).flatten().tolist()}
         return SimpleNamespace(logits=rows)
 
 
 def dkv_prefill(upstream: Upstream, case: Case) -> dict[str, Any]:
-    given = vars(
-        upstream.module(
-            "generation_utils/dream_generation_utils.py", absent=("generation_utils",), __package__="generation_utils"
-        )
-    )
-    return dream(given, case, "maskgit_plus", model=Prefilled, config={"use_cache": True, "cache_type": "prefill"}, **HOOKS)
+    package = "generation_utils"
+    module = upstream.module(f"{package}/dream_generation_utils.py", absent=(package,), __package__=package)
+    settings = {"use_cache": True, "cache_type": "prefill"}
+    return dream(vars(module), case, case["alg"], model=Prefilled, settings=settings, **HOOKS)
 
 
-HOOKS = {
+HOOKS: dict[str, Any] = {
     "generation_tokens_hook_func": lambda step, x, logits: x,
     "generation_logits_hook_func": lambda step, x, logits: logits,
 }
@@ -139,9 +143,13 @@ RECORDINGS = [
         "dkv_prefill",
         "horseee/dKV-Cache",
         "49a76fcc43b744ec2d960137f216e419317138b1",
-        "generation_utils/dream_generation_utils.py, _sample, alg maskgit_plus with cache_type prefill",
+        "generation_utils/dream_generation_utils.py, _sample, with cache_type prefill",
         dkv_prefill,
-        shaped(RANKED, steps=6),
+        {
+            **shaped(RANKED, steps=6, alg="maskgit_plus"),
+            **shaped([(11, 12, 12, 0.8, None, None), (12, 12, 12, 1.0, 4, 0.9)], steps=6, alg="entropy"),
+            **shaped([(13, 12, 12, 0.9, None, None), (14, 12, 12, 0.0, None, None)], steps=4, alg="topk_margin"),
+        },
         "greedy, sampled",
     ),
 ]

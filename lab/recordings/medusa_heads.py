@@ -80,7 +80,7 @@ def blockwise_parallel(upstream: Upstream, case: Case) -> dict[str, Any]:
     tf = Quiet()
     table, prompt, calls = headed(case)["target"], tuple(case["prompt"]), list[tuple[int, ...]]()
     layers = upstream.names("tensor2tensor/layers/common_layers.py", "shift_right", tf=tf)
-    given = {
+    given: dict[str, Any] = {
         "registry": SimpleNamespace(register_model=lambda kind: kind), "transformer": SimpleNamespace(Transformer=object),
         "text_encoder": SimpleNamespace(EOS_ID=next(iter(case["eos"]), -1)), "common_layers": SimpleNamespace(**layers),
     }  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import TableModel
@@ -87,6 +89,55 @@ def self_infilling(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": tokenizer(said).input_ids}
 
 
+class Branching(Generates):
+    """With the two loops of the authors' class, and the model that they ask: a branch sees the text before the fork, and
+    itself."""
+
+    def __init__(self, case: Case, code: Any) -> None:
+        super().__init__(untied(case["size"], case["seed"], window=None))
+        self.code, self.branches = code, list[list[int]]()
+        self.text: list[int] = []
+
+    def generate(self, input_ids: torch.Tensor, **how: Any) -> Any:
+        """As transformers returns it, with keys and values that nobody reads."""
+        self.config.eos_token_id = how["eos_token_id"]
+        settings = {n: how[n] for n in ("max_new_tokens", "temperature", "logits_processor") if n in how}
+        text = super().generate(input_ids, **settings)
+        self.text = text[0].tolist()
+        empty = torch.zeros(1, 1, len(self.text), 1)
+        return SimpleNamespace(sequences=text, past_key_values=[(empty, empty)])
+
+    def forward(self, input_ids: torch.Tensor, para_begin_position: int = 0, **_: Any) -> Any:  # type: ignore[override]
+        """The scores behind the last token of each branch."""
+        last = input_ids[0].tolist()
+        self.branches = [[*b, x] for b, x in zip(self.branches or [[] for _x in last], last, strict=True)]
+        rows = torch.stack([self.row([*self.text[:para_begin_position], *b]) for b in self.branches])
+        return SimpleNamespace(logits=rows[None], past_key_values=None)
+
+    def generate_parallel(self, **how: Any) -> Any:
+        """Theirs."""
+        return self.code["generate_parallel"](self, **how)
+
+
+def parallel_branches(upstream: Upstream, case: Case) -> dict[str, Any]:
+    rules = ("CustomLogitsProcessor", "split_list", "get_next_token_from_logits")
+    sees = {"torch": torch, "LogitsProcessor": LogitsProcessor, "LogitsProcessorList": LogitsProcessorList}
+    cache = SimpleNamespace(from_legacy_cache=lambda x: x)
+    made = upstream.names("modeling_qwen2.py", *rules, **sees)
+    sees |= {name: made[name] for name in rules} | {"time": time, "DynamicCache": cache}
+    loops = ("generate_with_parallel", "generate_parallel")
+    code = upstream.names("modeling_qwen2.py", *loops, of="Qwen2ForParaCausalLM", **sees)
+    model, dots = Branching(case, code), case["dots"]
+    with draws_of(Stream(case["seed"])):
+        text = code["generate_with_parallel"](
+            model, torch.tensor([case["prompt"]]), para_begin_token_id=case["fork"], para_end_token_id=case["join"],
+            ellipsis_token_id=dots[0], half_ellipsis_token_id=dots[1], colon_token_id=case["colon"], colon_new_line_token_id=-1,
+            line_break_token_id=case["line"][0], stage1_max_new_tokens=200, stage2_max_new_tokens=case["rest"],
+            parallel_decoding_max_length=case["reach"], temperature=case["temperature"],
+        )  # fmt: skip
+    return {"tokens": text[0].tolist()}
+
+
 RECORDINGS = [
     Recording(
         "self_infilling",
@@ -116,5 +167,28 @@ RECORDINGS = [
         "greedy, sampled",
         "letters, then StarCoder's end and infilling marks; the stop string is the end; length: max_new_tokens of each "
         "call of generate; again: max_iters is 1, else 0; transformers' generate is a stand-in: processors, then temperature",
+    ),
+    Recording(
+        "parallel_branches",
+        "yuyijiong/parallel-decoding-in-one-sequence",
+        "8c4e0210cc51c48a9aab7e7812fda296a18372f4",
+        "modeling_qwen2.py, Qwen2ForParaCausalLM.generate_with_parallel and generate_parallel, CustomLogitsProcessor",
+        parallel_branches,
+        tabled(
+            "{seed} {reach} {temperature}",
+            "seed reach temperature prompt",
+            [(seed, reach, temperature, (4, 5, 8)[seed % 3 :]) for seed, reach, temperature in ((1, 9, 1.0),)],
+            size=9,
+            rest=12,
+            fork=1,
+            colon=2,
+            join=3,
+            dots=(0, 7),
+            line=(6,),
+        ),
+        "greedy, sampled",
+        "fork and join: para_begin_token and para_end_token, dots: ellipsis_token and half_ellipsis_token, reach: "
+        "parallel_decoding_max_length, rest: stage2_max_new_tokens; no end token, and no colon with a line end; their attention "
+        "is a stand-in: a branch sees the text before the fork, and itself; a text without a branch fails there",
     ),
 ]

@@ -79,7 +79,7 @@ class Upstream:
             spec.loader.exec_module(module)
         return module
 
-    def names(self, path: str, *wanted: str, of: str = "", **given: Any) -> Mapping[str, Any]:
+    def names(self, path: str, *wanted: str, of: Any = "", **given: Any) -> Mapping[str, Any]:
         """Functions, classes and constants of a file that cannot be imported whole, compiled as they stand there, and what they
         see: `given` and one another. of: a class, then these are its methods. Raises KeyError if the file has no such name."""
         body = ast.parse(self.text(path)).body

@@ -124,7 +124,8 @@ def holds_heads(path: Path) -> bool:
 
 def holds_markov(path: Path) -> bool:
     """Whether a folder is a DSpark head's, with a Markov head in it."""
-    return bool(_said(path).get("markov_rank"))
+    said = _said(path)
+    return any(bool(part.get("markov_rank")) for part in (said, said.get("dflash_config")) if isinstance(part, dict))
 
 
 def _said(path: Path) -> dict[str, object]:

@@ -54,9 +54,10 @@ def load_markov(path: FolderPath, named: Vocab | None, device: str) -> Markov:
 
     at = path.expanduser().resolve()
     source = HeadFolder(at, settings(at / "config.json"), tensors(at))
-    if source.config.get("markov_head_type", "vanilla") != "vanilla":
+    form = source.said("markov_head_type") or "vanilla"
+    if form != "vanilla":
         raise DecError(
-            f"{at} has a Markov head of the type {source.config['markov_head_type']}, which reads hidden states",
+            f"{at} has a Markov head of the type {form}, which reads hidden states",
             hint="`dspark_confident` takes one of the type gated, `dspark_rnn` one of any type",
         )
     spare = [name for name in source.tensors if name.startswith("markov_head.") and name not in (_FIRST, _SECOND)]

@@ -35,9 +35,21 @@ def kv_quantized(case: Mapping[str, Any], backend: str) -> dict[str, Any]:
     return text("kv_quantized", case, backend, bits=16, bits_v=case["bits_v"], residual=case["residual"])
 
 
+def overfill(case: Mapping[str, Any], backend: str) -> dict[str, Any]:
+    return text("overfill", case, backend, "deep", pruned=case["pruned"])
+
+
+def parallel_context(case: Mapping[str, Any], backend: str) -> dict[str, Any]:
+    """The program shares four tokens where nothing else is said."""
+    assert case["shared"] == 4
+    return text("parallel_context", case, backend, "still", length=case["length"], question=case["question"])
+
+
 ENTRIES = [
     recorded("kv_evict", kv_evict),
     recorded("kv_sparse_read", kv_sparse_read),
     recorded("sparse_prefill", sparse_prefill),
     recorded("kv_quantized", kv_quantized),
+    recorded("overfill", overfill),
+    recorded("parallel_context", parallel_context),
 ]

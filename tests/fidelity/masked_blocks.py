@@ -55,9 +55,12 @@ def fast(cache: str | None) -> Replay:
 
 
 def needs(p: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How sure Prophet must be, early and late."""
-    need = p["early_exit_thresholds"]
-    return {"early": need["early"], "middle": need["mid"], "late": need["late"]}
+    """How sure Prophet must be, early and late; and the tokens that it finds on the canvas, side by side."""
+    need, pinned = p["early_exit_thresholds"], {int(i): t for i, t in p.get("constraints", {}).items()}
+    place = min(pinned, default=0)
+    assert sorted(pinned) == list(range(place, place + len(pinned)))
+    on_canvas = {"suffix": [pinned[i] for i in sorted(pinned)], "place": place} if pinned else {}
+    return {"early": need["early"], "middle": need["mid"], "late": need["late"], **on_canvas}
 
 
 LLADA = {"block_length": "block", "steps": "steps"}

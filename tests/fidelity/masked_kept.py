@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -60,24 +61,33 @@ def dkv_greedy(case: Case, backend: str) -> Outcome:
     return compared(case, [made])
 
 
+def ends(p: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Whether an end of the text fills what is behind it."""
+    return {"eos": 126, "stops": True} if p.get("early_stop") else {}
+
+
+LISTED = (
+    "upstream lists the masks before it fills what is behind the end of the text: one call more decides filled cells alone "
+    "(d3llm/d3llm_LLaDA/d3llm_llada_generate_util.py:248)"
+)
 D3LLM = {"block_size": "block", "threshold": "tau", "block_add_threshold": "add"}
 D3LLM |= {"cache_delay_iter": "delay", "refresh_interval": "refresh"}
 
 ENTRIES = [
     Entry(
-        "dllm/dkv_cache_dream_prefill", "dkv_prefill", replay("dkv_prefill", "qwen2_bidir_shift", {"steps": "steps"}), "masked"
+        "dllm/dkv_cache_dream_prefill",
+        "dkv_prefill",
+        replay("dkv_prefill", "qwen2_bidir_shift", {"steps": "steps", "alg": "alg"}),
+        "masked",
     ),
     Entry("dllm/dkv_cache_greedy", "dkv_greedy", dkv_greedy, "masked", note="the recorded order is the noise"),
     Entry(
         "dllm2/d3llm_multi_block",
         "d3llm",
-        replay("d3llm", "llama_bidir", D3LLM),
+        replay("d3llm", "llama_bidir", D3LLM, also=ends),
         "masked",
-        leaves_out={
-            "early_stop": "upstream fills what lies behind an end of the text, and asks for it once more "
-            "(d3llm/d3llm_LLaDA/d3llm_llada_generate_util.py:98)"
-        },
+        differs={("early_stop", column): LISTED for column in ("forwards", "decided", "cells computed", "tokens evaluated")},
     ),
-    Entry("dllm2/d3llm_multi_block_cache", "d3llm_cache", replay("d3llm_cache", "llama_bidir", D3LLM), "masked"),
+    Entry("dllm2/d3llm_multi_block_cache", "d3llm_cache", replay("d3llm_cache", "llama_bidir", D3LLM, also=ends), "masked"),
     Entry("dllm2/block_diffusion_sdar", "sdar", sdar, "masked"),
 ]

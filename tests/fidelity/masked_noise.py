@@ -62,7 +62,8 @@ def llada(case: Case, backend: str) -> Outcome:
             noise=of_row(row),
             block=block,
             steps=p["steps"],
-            **({"scale": scale} if scale else {"random": p.get("remasking") == "random"}),
+            random=p.get("remasking") == "random",
+            **({"scale": scale} if scale else {}),
         )
         for row, prompt in enumerate(case["prompt"])
     ]

@@ -26,7 +26,8 @@ def dpad(reuse: int) -> Replay:
             externs={"kept": kept},
             eos=126,
             block=p["block_length"],
-            tau=p["threshold"],
+            tau=p.get("threshold", 0.9),
+            steps=0 if "threshold" in p else p["steps"],
             stops=p.get("early_termination", True),
             reuse=reuse,
         )

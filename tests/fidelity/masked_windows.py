@@ -40,7 +40,9 @@ def sdlm(case: Case, backend: str) -> Outcome:
     (prompt,), (output,) = case["prompt"], case["output"]
     d, calls = p["n_future_tokens"], case["forwards"]
     length = len(output) - len(prompt) + 2 * d
-    done = run("sdlm", window(d), prompt, length, backend, d=d, tau=p.get("threshold", 1.0))
+    done = run(
+        "sdlm", window(d), prompt, length, backend, d=d, tau=p.get("threshold", 1.0), entropies=p["alg"] == "entropy_conf"
+    )
     decided = [sorted(s) for s in steps(done)[:calls]]
     return Outcome(
         {

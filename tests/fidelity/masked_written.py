@@ -20,6 +20,8 @@ def replay(name: str, cache: str | None) -> Replay:
         named = {"block_length": "block", "steps": "steps", "threshold": "tau"}
         known = decgraph.load(name).module.entry.params
         params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p and ours in [k.name for k in known]}
+        if name == "fast_dllm_dream":
+            params["entropies"] = p["alg"] == "entropy"
         (row,) = case["prompt"]
         done = run(name, "qwen2_bidir_shift", row, p["gen_length"], backend, cache=cache, **params)
         return compared(case, [done])
@@ -32,15 +34,7 @@ def written(file: str, name: str, cache: str | None = None, leaves_out: Mapping[
     return Entry(file, said, replay(name, cache), "masked", triton=1, leaves_out=leaves_out)
 
 
-STEPS = (
-    "a quota by time steps inside a block, which begins at the second: the program is the one with a threshold "
-    "(dream/model/generation_utils_block.py:534)"
-)
-
 ENTRIES = [
-    *(
-        written(f"dllm/fast_dllm_dream_{kind}", "fast_dllm_dream", kind, leaves_out={"entropy_b16": STEPS})
-        for kind in ("dual", "prefix")
-    ),
+    *(written(f"dllm/fast_dllm_dream_{kind}", "fast_dllm_dream", kind) for kind in ("dual", "prefix")),
     written("dllm/fast_dllm_dream_none", "fast_dllm_dream_quota"),
 ]

@@ -61,6 +61,8 @@ class Tensors(Mapping[str, Tensor]):
         for prefix in _WRAPPERS:
             if self._at and all(name.startswith(prefix) for name in self._at):
                 self._at = {name.removeprefix(prefix): at for name, at in self._at.items()}
+        # What Domino's and DSpark's first folders put before the names of what corrects scores.
+        self._at = {name.removeprefix("logit_head."): at for name, at in self._at.items()}
 
 
 def tensors(folder: Path) -> Tensors:

@@ -39,6 +39,11 @@ class HeadFolder:
             raise DecError(f"{self.folder} has no tensor {name}", hint=f"it has {some(self.tensors)}")
         return tuple(self.tensors[name].shape)
 
+    def said(self, key: str) -> object:
+        """What DFlash's configurations say, in a part of their own or at the top; None where they do not."""
+        own = self.config.get("dflash_config") or self.config.get("dspark_config") or {}
+        return (own if isinstance(own, dict) else {}).get(key, self.config.get(key))
+
     def number(self, key: str, otherwise: int | None = None, *, of: Config | None = None) -> int:
         """A whole number of the configuration. Raises DecError for one that is missing, or no whole number."""
         value = (self.config if of is None else of).get(key, otherwise)

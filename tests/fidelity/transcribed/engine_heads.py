@@ -95,6 +95,23 @@ def rejection(
     return {"tokens": tuple(text[: len(case["prompt"]) + case["limit"]]), "drafted": drafted, "accepted": accepted}
 
 
+def ngram_or_head(case: Mapping[str, Any]) -> Columns:
+    """The longest end of the text that ends somewhere before, at its first place; the head's chain where it is too short."""
+    head = one_head(case)["head"]
+
+    def draft(text: list[int], _: Uniforms) -> list[tuple[int, None]]:
+        for n in range(len(text) - 1, case["threshold"] - 1, -1):
+            ends = [i for i in range(n, len(text)) if text[i - n : i] == text[len(text) - n :]]
+            if ends:
+                return [(token, None) for token in text[ends[0] : ends[0] + case["gamma"]]]
+        chain: list[tuple[int, None]] = []
+        for _i in range(case["gamma"]):
+            chain.append((int(np.argmax(row(head, text, tuple(t for t, _ in chain)))), None))
+        return chain
+
+    return rejection(case, draft)  # type: ignore[arg-type]
+
+
 class Layered(Like):
     """A drafter whose layers can be computed in groups, which gives rows of their own."""
 
@@ -171,6 +188,20 @@ ENTRIES = [
 ]
 
 COMPARED = [
+    Compared(
+        "ngram_or_head",
+        "NVIDIA/TensorRT-LLM 1503aa80, kernels/speculativeDecoding/suffixAutomaton/suffixAutomaton.h, lookup and "
+        "getDraftTokens; 1a487b3f, tensorrt_llm/_torch/speculative/sa_enhancer.py, SADraftEnhancer",
+        ngram_or_head,
+        ours("ngram_or_head", "gamma", "threshold"),
+        cases(
+            *(
+                {"gamma": g, "threshold": m, "temperature": 0, "limit": 24, "pad": 0, "size": n, "prompt": TEXT}
+                for g, m, n in ((4, 4, 5), (3, 2, 5), (5, 1, 8), (4, 2, 6), (2, 3, 5))
+            )
+        ),
+        "the engine asks the head in every step, and where fewer tokens follow than are drafted it fills the rest up",
+    ),
     Compared(
         "easyspec",
         "Yize-Wu/EasyInfra 6327f7bf, easyinfra/generation/utils/candidate_generator.py, EVERY_MISMATCH; "

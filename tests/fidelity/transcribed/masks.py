@@ -1,4 +1,4 @@
-"""Fast-dLLM's decoders with their caches; and what transcriptions of masked models share.
+"""Learn2PD with its end-of-text prediction; and what transcriptions of masked models share.
 
 A cached call is a canvas in which the cells that are not computed are what they were when they were, so an oracle keeps that
 canvas and asks for the rows that it computes. What a call does not see at all is left out of it.
@@ -6,64 +6,17 @@ canvas and asks for the rows that it computes. What a call does not see at all i
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from fidelity.canvases import MASK, run, steps
+from fidelity.entry import recorded
 from fidelity.recorded_noise import Recorded
 from fidelity.transcribed.compared import Columns, Compared
 
-from decgraph.runtime.models.interface import MASK as MASKED
-from decgraph.runtime.models.interface import Scores
-from decgraph.runtime.models.table import TableModel
-
-SIZE = 7
-
-
-class Entries:
-    """A table's entries, with so many different weights that two cells are equally sure by chance alone never."""
-
-    def __init__(self, seed: int, size: int) -> None:
-        self.seed, self.size = seed, size
-        self.touched: dict[Any, Scores] = {}
-        self.zeros, self.power = False, 1
-
-    def __call__(self, key: Any, name: str) -> Scores:
-        if key not in self.touched:
-            drawn_ = random.Random(f"{self.seed}:{key!r}")
-            weights = [drawn_.randint(1, 1 << 20) ** 2 for _ in range(self.size)]
-            self.touched[key] = Scores(weights=tuple(Fraction(w, sum(weights)) for w in weights))
-        return self.touched[key]
-
-
-def table(seed: int, size: int = SIZE, name: str = "model") -> TableModel:
-    """A masked table."""
-    made = TableModel(size, seed, kind="masked", vocab="t", name=name)
-    made._table = Entries(seed, size)  # type: ignore[assignment]
-    return made
-
-
-def rows(model: Any, seen: Mapping[int, int], length: int, at: Iterable[int]) -> dict[int, np.ndarray]:
-    """float64[V] for each of these positions, of a call that sees these cells (MASK where one is masked) and no others."""
-    cells = tuple(MASKED if seen.get(i, MASK) == MASK else seen[i] for i in range(length))
-    at = list(at)
-    given = model.memory(cells, at=sorted(seen)) if len(seen) < length else None
-    found = model.eval_canvas(cells, at, given) if given is None or at else []
-    return {i: np.asarray([float(w) for w in s.weights]) for i, s in zip(at, found, strict=True)}
-
-
-def uniforms(seed: int, call: int, lane: Sequence[int], n: int, what: str = "") -> np.ndarray:
-    """The numbers that a draw after a call reads, which both sides are given: float64[n]. what: which of several draws."""
-    return np.random.default_rng((seed, call + 1, n, *lane, *what.encode())).random(n)
-
-
-def drawn(p: np.ndarray, u: np.ndarray) -> int:
-    """The token that wins the race of these numbers."""
-    with np.errstate(divide="ignore"):
-        return int(np.argmin(np.where(p > 0, -np.log(u) / p, np.inf)))
+from lab.recordings.fast_dllm import above_others
+from lab.recordings.grids import table, uniforms
 
 
 def source(seed: int, sites: Mapping[str, str] | None = None) -> Any:
@@ -124,73 +77,16 @@ def masked(program: str, *names: str, model: Any = None, sites: Mapping[str, str
     return ours
 
 
-def filtered(place: Any, sure: Any) -> float:
-    """A stand-in for the trained filter, of a whole block's confidences: is this cell above the others' mean?"""
-    rest = [float(s) for i, s in enumerate(sure) if i != int(place)]
-    return min(1.0, max(0.0, 0.5 + float(sure[int(place)]) - sum(rest) / len(rest)))
-
-
-def learn2pd_eot(case: Mapping[str, Any]) -> Columns:
-    """Calls of everything up to the predicted end; the filter's cells and a quota of the surest are decided; the text is cut
-    behind the first end that the filter believes in, else behind the surest one of the whole canvas."""
-    model, w = table(case["seed"], 4), Watch(case["prompt"], case["length"])
-    total, size = len(w.cells), case["block"]
-    stop = total
-    for start in range(w.start, total, size):
-        many = case["steps"] * size // case["length"]
-        quota = [size // many + (i < size % many) for i in range(many)]
-        while start < stop and MASK in w.cells[start : min(start + size, stop)]:
-            own, live = range(start, min(start + size, stop)), range(stop)
-            w.call(live)
-            p = rows(model, {i: w.cells[i] for i in live}, total, range(w.start, stop))
-            lanes = {i: uniforms(case["seed"], len(w.computed) - 1, (i - w.start,), 4) for i in p}
-            x = {i: drawn(p[i], lanes[i]) if case["sampled"] else int(np.argmax(p[i])) for i in p}
-            s = {i: float(p[i][x[i]]) for i in p}
-            read = [s[i] for i in own] + [0.0] * (size - len(own))
-            open_ = {i for i in p if w.cells[i] == MASK}
-            believed = [i for i in own if i in open_ and filtered(i - start, read) > case["tau"]]
-            surest = sorted((i for i in own if i in open_), key=lambda i: -s[i])[: quota.pop(0)]
-            for i in {*believed, *surest}:
-                w.cells[i] = x[i]
-            ends = [i for i in sorted(open_) if x[i] in case["ends"]]
-            if any(i in ends for i in believed):
-                stop = next(i for i in believed if i in ends) + 1
-            elif ends:
-                stop = max(ends, key=lambda i: s[i]) + 1
-    return {"output": tuple(w.cells[:stop]), "computed": w.computed}
-
-
-def learn2pd_ours(case: Mapping[str, Any], backend: str) -> Columns:
+def learn2pd_eot(case: Mapping[str, Any], backend: str) -> Columns:
     """What was cut is in no column: it stays what it was there, and is masked again here."""
-    sampled = {"noise": source(case["seed"]), "shaping": {"temperature": 1}} if case["sampled"] else {}
+    sampled = {"noise": source(case["seed"]), "shaping": {"temperature": 1}} if case["temperature"] else {}
     params = {name: case[name] for name in ("block", "steps", "tau", "ends")}
     model = table(case["seed"], 4)
     found = run(
-        "learn2pd_eot", model, case["prompt"], case["length"], backend, externs={"final": filtered}, **sampled, **params
+        "learn2pd_eot", model, case["prompt"], case["length"], backend, externs={"final": above_others}, **sampled, **params
     )
-    return {"output": found.output, "computed": [c.computed for c in found.calls]}
+    return {"output": found.output, "live": [len(c.computed) for c in found.calls]}
 
 
-COMPARED = [
-    Compared(
-        "learn2pd_eot",
-        "ims-kdks/Learning-to-Parallel-Decoding 342293c, llada/generate.py, generate_l2p_eot",
-        learn2pd_eot,
-        learn2pd_ours,
-        {
-            f"seed{s} {'drawn' if sampled else 'greedy'}": {
-                "seed": s,
-                "prompt": (1, 2),
-                "length": 12,
-                "block": 6,
-                "steps": 6,
-                "tau": 0.7,
-                "ends": [3],
-                "sampled": sampled,
-            }
-            for s in (3, 6, 9, 12, 31, 35)
-            for sampled in (False, True)
-        },
-        "where a block was cut their filter is given too few numbers and fails; it is given zeros here",
-    ),
-]
+ENTRIES = [recorded("learn2pd_eot", learn2pd_eot, kind="masked")]
+COMPARED: list[Compared] = []

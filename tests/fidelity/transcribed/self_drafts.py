@@ -6,16 +6,13 @@ QuantSpec and MagicDec run on free models, whose every state is a hash of what i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from fidelity import models
+from fidelity.entry import recorded
 from fidelity.transcribed.compared import Columns, Compared, Text, verified
 from fidelity.watched import run
-from lib.lazily import transformers
 
 from decgraph.runtime.models.free import FreeModel
 
@@ -101,53 +98,13 @@ def magicdec(case: Mapping[str, Any]) -> Columns:
     return chains(case, draft)
 
 
-def words(seed: int) -> Text:
-    """A text of the recordings' model."""
-    return tuple(int(x) for x in np.random.default_rng(seed).integers(3, 32, 8))
-
-
-class Told:
-    """A model of the recordings, whose rows are its probabilities."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def eval(self, paths: Sequence[Text], memory: Any = None) -> Any:
-        rows = [np.asarray(r.logits, dtype=np.float64) for r in self.model.eval(list(paths), memory)]
-        return [SimpleNamespace(weights=np.exp(r - r.max()) / np.exp(r - r.max()).sum()) for r in rows]
-
-
-@cache
-def official() -> Any:
-    """The same model as transformers has it."""
-    return transformers.LlamaForCausalLM.from_pretrained(models.folder("target"))
-
-
-def described(prompt: Text) -> Any:
-    """The mean of a prompt's last hidden states."""
-    with torch.no_grad():
-        return official()(torch.tensor([prompt]), output_hidden_states=True).hidden_states[-1][0].mean(0)
-
-
-def knn_ssd(case: Mapping[str, Any]) -> Columns:
-    """One neighbour by the cosine; the set of its task."""
-    here = described(case["prompt"])
-    task = int(np.argmax([float(torch.cosine_similarity(here, described(text), dim=0)) for text in case["stored"]]))
-    whole = models.causal("target")
-    small = Told(whole.derive("skip", set(case["attention"][task]), set(case["mlp"][task])))
-
-    def draft(text: Text, n: int) -> list[int]:
-        out: list[int] = []
-        while len(out) < n:
-            p = small.eval([(*text, *out)], whole.memory(text[:-1]))[0].weights
-            out.append(int(p.argmax()))
-            if p.max() < case["eta"]:
-                break
-        return out
-
-    return chains(case, draft, Told(whole))
-
-
+ENTRIES = [
+    recorded(
+        "knn_ssd",
+        ours("knn_ssd", "stored", "attention", "mlp", "gamma", "eta", "eos", target=lambda case: models.causal("target")),
+        note="the sets of its nearest stored prompt decide what it drafts",
+    )
+]
 COMPARED = [
     Compared(
         "quantspec",
@@ -180,21 +137,5 @@ COMPARED = [
             for s, n, sinks, recent, chunk, gamma in ((1, 14, 2, 6, 4, 3), (2, 20, 1, 5, 5, 4), (3, 9, 2, 20, 4, 3))
         },
         "keys keep their places in the text",
-    ),
-    Compared(
-        "knn_ssd",
-        "mbsong/KNN-SSD cfa85329, evaluation_llama/inference_knn.py, knn_forward",
-        knn_ssd,
-        ours(
-            "knn_ssd", "stored", "attention", "mlp", "gamma", "eta", target=lambda case: models.causal("target"),
-        ),
-        {
-            f"seed{s} {n} stored {gamma} {eta}": {
-                "prompt": words(s), "stored": [words(10 * s + i) for i in range(n)], "limit": 20, "gamma": gamma, "eta": eta,
-                "attention": [[1], [2, 3], [], [0, 2]][:n], "mlp": [[3], [], [1, 2], [1]][:n],
-            }
-            for s, n, gamma, eta in ((1, 2, 12, 0.8), (2, 3, 4, 0.4), (3, 4, 12, 0.2), (4, 4, 6, 0.6), (5, 1, 12, 0.3))
-        },
-        "the states of the stored prompts are computed, there they are read from a file; every prompt has its own sets",
     ),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from lib.engines.device_calls import Drafts
+from lib.lazily import transformers
 from lib.repository import ROOT
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 import decgraph
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.pages import Pages
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
@@ -152,17 +154,74 @@ def test_published_names_of_the_selector(target: Any, tmp_path: Path) -> None:
     assert runs[0].tokens == runs[1].tokens and runs[0].stats.drafted == runs[1].stats.drafted
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"is_causal": True}, "see no later one"),
-        ({"is_causal": None}, "does not say that they see later places"),
-        ({"layer_types": ["sliding_attention"]}, "2 layers, and its config.json has 1 layer_types"),
-    ],
-)
-def test_masks_that_are_not_read(change: dict[str, Any], said: str, target: Any, tmp_path: Path) -> None:
-    with pytest.raises(DecError, match=said):
-        hf.load_features(changed("dflash2", tmp_path / "head", **change), target)
+def test_inside_generate() -> None:
+    """`decgraph.hf` takes the folder twice, and refuses what would leave a part out."""
+    module = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "ar/models/target").eval()
+    ids, asked = torch.tensor([[25, 30, 4, 18]]), {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    want = module.generate(ids, **asked)
+    for program, part in (("dflash2", "selector"), ("domino", "correction"), ("dspark_rnn", "markov")):
+        at = FOLDERS / program
+        door = decgraph.hf(program, head=at, **{part: at, "block": 4})
+        assert module.generate(ids, custom_generate=door, **asked).tolist() == want.tolist()
+    with pytest.raises(DecError, match=r"has prefix_gru\.\* beside its head, which dflash does not read"):
+        decgraph.hf("dflash", head=FOLDERS / "domino", block=4)
+
+
+def test_the_block_is_computed_once(target: Any) -> None:
+    """The engine of what corrects a head goes by what that of the head keeps."""
+    head = hf.load_features(FOLDERS / "domino", target)
+    correction, engines = hf.load_correction(FOLDERS / "domino", head), list[Any]()
+    text, given = [25, 30, 4, 18], Remembered(target, [25, 30, 4, 18], 3)
+    for model in (head, correction):
+        engines.append(causal_engine_of(model))
+        engines[-1].compute([ForwardCall("a", text, (), [5], [-1], [0], [-1, 0], memory=given)])
+    assert engines[1].head is engines[0] and not engines[1]._features
+    (kept,) = engines[0]._features.values()
+    assert list(kept.before.memo) == [18]
+
+
+@pytest.mark.parametrize("name", ["domino", "dspark", "dspark_gated", "dspark_rnn"])
+def test_as_specforge_writes_it(name: str, target: Any, tmp_path: Path) -> None:
+    """The settings in `dflash_config`, and of early folders the names of the correction in a container."""
+    shutil.copytree(FOLDERS / name, tmp_path / "head")
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    for key in ("target_layer_ids", "mask_token_id", "markov_rank", "markov_head_type"):
+        if key in config:
+            config.setdefault("dflash_config", {})[key] = config.pop(key)
+    (tmp_path / "head" / "config.json").write_text(json.dumps(config))
+    file, prefixes = tmp_path / "head" / "model.safetensors", ("markov_head.", "prefix_gru.", "embed_proj.", "confidence_head.")
+    named = {f"logit_head.{k}" if k.startswith(prefixes) else k: t for k, t in load_file(file).items()}
+    save_file(named, file, {"format": "pt"})
+    heads = [hf.load_features(at, target) for at in (FOLDERS / name, tmp_path / "head")]
+    parts = [*heads, *(hf.load_correction(at, h) for at, h in zip((FOLDERS / name, tmp_path / "head"), heads, strict=True))]
+    rows = [part.eval([(5, 9, 20, 7, 8)], target.memory((5, 9, 20)))[0].logits for part in parts]
+    np.testing.assert_array_equal(rows[0], rows[1])
+    np.testing.assert_array_equal(rows[2], rows[3])
+    if name == "dspark":
+        assert load_markov(tmp_path / "head", None, "cpu").vocab.size == 32
+
+
+def test_which_places_a_layer_sees(target: Any, tmp_path: Path) -> None:
+    """With a window or without, of z-lab's layers also those behind a place or none of them."""
+    record = said("dflash2")
+    for n, one in enumerate(record["masks"]):
+        at = changed("dflash2", tmp_path / str(n), **one["changed"])
+        head = hf.load_features(at, target)
+        correction = hf.load_correction(at, head)
+        for made in one["rounds"]:
+            start, given = made["start"], target.memory(tuple(record["input"][: made["start"]]))
+            paths = [tuple(record["input"][: start + 1 + i]) for i in range(len(made["logits"]))]
+            found = zip(*(model.eval(paths, given) for model in (head, correction)), strict=True)
+            for (base, more), row in zip(found, made["logits"], strict=True):
+                close(base.logits + more.logits, np.array(row))
+        if one["changed"]["is_causal"] is not False:
+            with pytest.raises(NotSteppable, match="a place sees no later one"):
+                whole = step_model(target, Pages(1, 40))
+                step_model(head, whole.pages, target=whole)
+    with pytest.raises(DecError, match="2 layers, and its config.json has 1 layer_types"):
+        hf.load_features(changed("dflash2", tmp_path / "few", layer_types=["sliding_attention"]), target)
+    with pytest.raises(DecError, match="known of z-lab's DFlash alone"):
+        hf.load_features(changed("domino", tmp_path / "domino", is_causal=True), target)
 
 
 def test_scales_of_the_head_and_of_its_target(target: Any, tmp_path: Path) -> None:
