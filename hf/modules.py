@@ -12,14 +12,25 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
-from decgraph.runtime.binding import check_beside, corrects, named_among, part, whole, with_heads
+from decgraph.runtime.binding import named_among, part, whole, with_heads
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of
 from decgraph.runtime.models.modules import live, width_of
 from decgraph.runtime.models.sharing import making, renewed
 from decgraph.runtime.placement import Placement
-from decgraph.runtime.sources import HEADS, PARTS, ModelSource, is_module, main_parameter, source_of, told_apart, wanted_by
+from decgraph.runtime.sources import (
+    HEADS,
+    PARTS,
+    ModelSource,
+    check_beside,
+    corrects,
+    is_module,
+    main_parameter,
+    source_of,
+    told_apart,
+    wanted_by,
+)
 from decgraph.runtime.text import vocabulary
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ a module. Importing this loads no torch.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from decgraph.runtime.models.interface import Model, Vocab, unreached
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.models.sharing import renewed, shared
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement, own_modes
-from decgraph.runtime.sources import HEADS, PARTS, ModelArguments, ModelSource, Wanted, source_of
+from decgraph.runtime.sources import HEADS, PARTS, ModelArguments, ModelSource, check_beside, corrects, source_of
 from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ def bind(
     # Parts come after the models that they read; modules after folders, whose vocabulary modules of the same size share.
     for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, wanted[n].kind == "head", n not in folders)):
         one = wanted[name]
-        if name not in sources and one.gives == "prob" and "confidence_head" in beside(sources.get(one.family)):
-            sources = {**sources, name: sources[one.family]}
         if name not in sources:  # the stand-in for a head with one value needs no weights
             from decgraph.runtime.models.reading import Confidence
 
@@ -176,46 +174,6 @@ def part(
         made, source, target, lambda now: part(kind, name, source, now, gives, head and renewed(head), share=share)
     )
     return made
-
-
-def beside(source: ModelSource | None) -> tuple[str, ...]:
-    """The parts that a head's folder has beside the head, by name: nothing is loaded."""
-    if source is None or source.what != "stored":
-        return ()
-    from decgraph.runtime.models.heads import load
-
-    return load.beside(source.value)
-
-
-def corrects(name: str, wanted: Mapping[str, Wanted], sources: Mapping[str, ModelSource]) -> str | None:
-    """The parameter whose head this one corrects: both were given one folder, which has such a part; the head comes first."""
-    if wanted[name].kind != "features" or not _corrections(beside(sources.get(name))):
-        return None
-    first = next(n for n in wanted if wanted[n].kind == "features" and _same(sources, n, name))
-    return None if first == name else first
-
-
-def check_beside(function: Function, wanted: Mapping[str, Wanted], sources: Mapping[str, ModelSource]) -> None:
-    """Raises DecError for a head whose folder has what corrects its scores, where nothing reads that."""
-    for name, one in wanted.items():
-        left = _corrections(beside(sources.get(name))) if one.kind == "features" else []
-        if left and not any(n != name and _same(sources, n, name) and wanted[n].gives != "prob" for n in wanted):
-            raise DecError(
-                f"{sources[name].value} has {', '.join(left)} beside its head, which {function.name} does not read",
-                hint="algorithms that read such parts take the same folder again, as `markov`, `selector` or `correction`: "
-                "`dspark`, `dspark_confident`, `dspark_rnn`, `dflash2`, `domino`",
-            )
-
-
-def _same(sources: Mapping[str, ModelSource], name: str, other: str) -> bool:
-    """Whether two parameters were given the same folder."""
-    a, b = sources.get(name), sources.get(other)
-    return a is not None and b is not None and a.what == b.what == "stored" and a.value.resolve() == b.value.resolve()
-
-
-def _corrections(parts: Iterable[str]) -> list[str]:
-    """The parts of a head's folder that change its scores. A confidence head says when to stop, and may be left out."""
-    return [f"{part}.*" for part in parts if part != "confidence_head"]
 
 
 def _check_target(function: Function, name: str, source: ModelSource, family: str, target: Model | None) -> None:

@@ -7,7 +7,7 @@ No other file decides whether a value is a folder, a module of torch or a model 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
@@ -181,6 +181,7 @@ def arguments_of(function: Function, values: Mapping[str, object], names: ModelN
     settings of a model that is not masked, and where a model was left out beside one that is not shipped.
     """
     args = told_apart(function, values, names)
+    _given_again(args)
     _check_left_out(function, args, names)
     for name, stands in names.shipped(function).items():
         if name not in args.models:
@@ -220,6 +221,63 @@ def told_apart(function: Function, values: Mapping[str, object], names: ModelNam
             raise DecError(f"{function.name}: `{of}` is a model of decgraph's, whose {setting} was set when it was made",
                            hint=f"decgraph.masked(MODULE_OR_FOLDER, {setting}=...)")  # fmt: skip
     return ModelArguments(wanted, models, heads, {of: MaskedSettings.of(**said) for of, said in settings.items()})
+
+
+def _given_again(args: ModelArguments) -> None:
+    """Where a head's folder was given, what it has beside the head stands for what was left out."""
+    for name, one in args.wanted.items():
+        for head, other in args.wanted.items():
+            if name in args.models or other.kind != "features" or other.family == name:
+                continue
+            parts = beside(args.models.get(head))
+            fits = {
+                "features": bool(_corrections(parts)),
+                "prob": "confidence_head" in parts,
+                "dist": bool(_corrections(parts)),
+                "causal": "markov_head" in parts,
+            }
+            if fits.get(one.gives if one.kind == "head" else one.kind) and (one.kind != "head" or one.family == head):
+                args.models[name] = args.models[head]
+
+
+def beside(source: ModelSource | None) -> tuple[str, ...]:
+    """The parts that a head's folder has beside the head, by name: nothing is loaded."""
+    if source is None or source.what != "stored":
+        return ()
+    from decgraph.runtime.models.heads import load
+
+    return load.beside(source.value)
+
+
+def corrects(name: str, wanted: Mapping[str, Wanted], sources: Mapping[str, ModelSource]) -> str | None:
+    """The parameter whose head this one corrects: both were given one folder, which has such a part; the head comes first."""
+    if wanted[name].kind != "features" or not _corrections(beside(sources.get(name))):
+        return None
+    first = next(n for n in wanted if wanted[n].kind == "features" and _same(sources, n, name))
+    return None if first == name else first
+
+
+def check_beside(function: Function, wanted: Mapping[str, Wanted], sources: Mapping[str, ModelSource]) -> None:
+    """Raises DecError for a head whose folder has what corrects its scores, where nothing reads that."""
+    for name, one in wanted.items():
+        left = _corrections(beside(sources.get(name))) if one.kind == "features" else []
+        if left and not any(n != name and _same(sources, n, name) and wanted[n].gives != "prob" for n in wanted):
+            raise DecError(
+                f"{sources[name].value} has {', '.join(left)} beside its head, which {function.name} does not read",
+                hint="algorithms that read such parts take the same folder again, as `markov`, `selector` or `correction`: "
+                "`dspark`, `dspark_confident`, `dspark_rnn`, `dflash2`, `domino`",
+            )
+
+
+def _same(sources: Mapping[str, ModelSource], name: str, other: str) -> bool:
+    """Whether two parameters were given the same folder."""
+    a, b = sources.get(name), sources.get(other)
+    return a is not None and b is not None and a.what == b.what == "stored" and a.value.resolve() == b.value.resolve()
+
+
+def _corrections(parts: Iterable[str]) -> list[str]:
+    """The parts of a head's folder that change its scores. A confidence head says when to stop, and may be left out."""
+    return [f"{part}.*" for part in parts if part != "confidence_head"]
 
 
 def _check_left_out(function: Function, args: ModelArguments, names: ModelNames) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -102,6 +103,7 @@ def command(
     snapshots: Annotated[Path, typer.Option(help="the folder of snapshots")] = Path("."),
     check: Annotated[bool, typer.Option(help="compare with what is written, and write nothing")] = False,
 ) -> None:
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
     every = [r for r in recordings() if not names or {r.program, r.path.stem} & {*names}]
     if names and (unknown := {*names} - {n for r in every for n in (r.program, r.path.stem)}):
         raise DecError(f"no recording is called {', '.join(sorted(unknown))}")

@@ -27,7 +27,7 @@ class Generating(TableLM):
         size = self.table.vocab.size
         return torch.zeros(size) if size in text else super().row(text)
 
-    def generate(self, input_ids: Any, attention_mask: Any, max_new_tokens: int, **more: Any) -> Any:  # type: ignore[override]
+    def generate(self, input_ids: Any, attention_mask: Any, max_new_tokens: int, **more: Any) -> Any:
         """The sequences, in transformers' form."""
         texts, new = [ids[mask].tolist() for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)], list[list[int]]()
         while len(new) < max_new_tokens and not all(self.eos in text for text in texts):

@@ -1,9 +1,11 @@
-"""Fewer layers for some tokens: Unified Layer Skipping."""
+"""Fewer layers for some tokens: Unified Layer Skipping, DEL, FREE."""
 
 from __future__ import annotations
 
 import ast
+import datetime
 import time
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any, Optional, Union
 
@@ -74,7 +76,225 @@ def unified_skip(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text}
 
 
+class Legacy:
+    """A cache of keys and values by layer, as transformers had it before version 5."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Any] = {}
+
+    @classmethod
+    def from_legacy_cache(cls, past: Any) -> Legacy:
+        """From pairs by layer."""
+        made = cls()
+        made.kept = dict(enumerate(past or ()))
+        return made
+
+    def to_legacy_cache(self) -> Any:
+        """Pairs by layer."""
+        return tuple(self.kept[i] for i in range(len(self.kept)))
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, layer: int) -> Any:
+        return self.kept[layer]
+
+
+class Layer:
+    """A layer of a free model as Llama's are called."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    def __call__(self, hidden_states: torch.Tensor, position_ids: torch.Tensor, past_key_value: Legacy, **_: Any) -> Any:
+        held = past_key_value.kept.get(self.block.layer)
+        past = None if held is None else (held[0][:, 0].transpose(1, 2),) * 2
+        assert position_ids[0].tolist() == [*range(int(0 if held is None else held[0].shape[2]), int(position_ids[0, -1]) + 1)]
+        out, (kept, _) = self.block(hidden_states, past, True)
+        past_key_value.kept[self.block.layer] = (kept.transpose(1, 2)[:, None],) * 2
+        return out, past_key_value
+
+
+class Head:
+    """A head that reads states, with a weight whose device is asked for."""
+
+    weight = torch.zeros(1)
+
+    def __init__(self, states: States) -> None:
+        self.states = states
+
+    def __call__(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.states.scores(hidden_states)
+
+
+def del_(upstream: Upstream, case: Case) -> dict[str, Any]:
+    model, states = models(case)["target"], States()
+    states.readers["state"] = lambda state: model.read_out(state).weights or ()
+    inner = SimpleNamespace(
+        layers=[Layer(Block(model, i, states)) for i in range(case["layers"])], norm=lambda x: x,
+        embed_tokens=lambda ids: states.of([("state", model._embed(t, i)) for i, t in enumerate(ids[0].tolist())])[None],
+    )  # fmt: skip
+    llama = SimpleNamespace(model=inner, lm_head=Head(states), device=torch.device("cpu"))
+    drafted, accepted = list[Any](), list[int]()
+    with upstream.importable(absent=("lxml", "colorama", "matplotlib", "self_speculation.speculative_streamer")):
+        from self_speculation import DEL_speculation_generator, llama_model_utils  # type: ignore[import-not-found]
+
+        llama_model_utils.transformers = SimpleNamespace(cache_utils=SimpleNamespace(DynamicCache=Legacy))
+        of = DEL_speculation_generator.DELSpeculativeGenerationStrategy
+
+        class Noted(of):  # type: ignore[misc,valid-type]
+            def single_step_speculation(self, **more: Any) -> Any:
+                """A round, of which the drafts are noted."""
+                found = super().single_step_speculation(**more)
+                drafted.append(found[-1])
+                accepted.append(found[-2])
+                return found
+
+        verify = DEL_speculation_generator.forward_remainder_DEL
+        chains = list[list[int]]()
+
+        def noted(model: Any, tokens: torch.Tensor, *more: Any) -> Any:
+            chains.append(tokens[0].tolist())
+            return verify(model, tokens, *more)
+
+        DEL_speculation_generator.forward_remainder_DEL = noted
+        settings = SimpleNamespace(
+            max_steps=case["limit"], sample=False, temperature=0.0, top_k=0, top_p=1.0, enable_fly=False, fly_win_len=0
+        )
+        done = Noted().generate_token_ids(llama, [*case["prompt"]], [*case["eos"]], settings)
+    paths = [[tuple(c[-n:][: i + 1]) for i in range(n)] for c, n in zip(chains, drafted, strict=True)]
+    return {
+        "tokens": [*case["prompt"], *done.predicted_tokens[: case["limit"]]],
+        "drafted": paths,
+        "accepted": accepted,
+    }
+
+
+class Ignored:
+    """A time that nobody reads."""
+
+    def __add__(self, other: Any) -> Ignored:
+        return self
+
+    def __getitem__(self, index: Any) -> Ignored:
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Forgotten."""
+
+
+class T5Layer:
+    """A layer of a free model as the decoder's of FREE's T5 are called, without an encoder."""
+
+    key_value_gen_time, attn_time, ffn_time = (), (), 0
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        bias = lambda queries, keys, device: torch.zeros(1, 1, queries, keys)
+        self.layer = [SimpleNamespace(SelfAttention=SimpleNamespace(compute_bias=bias))]
+
+    def gen_cross_attn_key_value(self, *_: Any, **__: Any) -> Any:
+        """No keys yet."""
+        return None, None
+
+    def __call__(self, hidden_states: torch.Tensor, past_key_value: Any, skip_mask: bool, **_: Any) -> Any:
+        assert not skip_mask
+        held = None if past_key_value is None or past_key_value[0] is None else (past_key_value[0][:, 0].transpose(1, 2),) * 2
+        out, (kept, _) = self.block(hidden_states, held, True)
+        return out, (kept.transpose(1, 2)[:, None],) * 2, None
+
+
+def free(upstream: Upstream, case: Case) -> dict[str, Any]:
+    model, states, n = models(case)["target"], States(), case["layers"]
+    states.readers["state"] = lambda state: model.read_out(state).weights or ()
+    conf = upstream.names(
+        "util/skip_conf.py", "softmax_confidence", "meta_confidence", "get_confidence_class", "get_skip_mask", torch=torch,
+        np=None, AutoConfig=None,
+    )  # fmt: skip
+    of = upstream.names(
+        "models/deploying_t5.py", "DeployT5Stack", T5Stack=object, T5Config=None, torch=torch, datetime=datetime,
+        get_skip_mask=conf["get_skip_mask"], BaseModelOutputWithPastAndCrossAttentions=SimpleNamespace,
+    )["DeployT5Stack"]  # fmt: skip
+    config = SimpleNamespace(
+        use_synchronize=False, use_cache=True, output_attentions=False, output_hidden_states=False, use_return_dict=True,
+        num_layers=n, static_exit_layer=None, tie_word_embeddings=False, exit_conf_type=None, parallel_gen_token=True,
+        shallow2deep_conf_type="softmax", shallow2deep_conf_threshold=case["tau"], copy_skipped_hidden_states=False,
+        use_adapt_threshold=False, parallel_causal_mask=True, use_early_exit=False, use_shallow_deep=True,
+    )  # fmt: skip
+
+    class Stack:
+        is_decoder, gradient_checkpointing, training = True, False, False
+        use_shallow_deep, use_early_exit, shallow_exit_layer, bmm_threshold = True, False, case["exit"], None
+        deploy_time, block_op = defaultdict[str, Any](Ignored), [0] * n
+        parallel_tokens_shallow = parallel_tokens_deep = 0
+        block = [T5Layer(Block(model, i, states)) for i in range(n)]
+        forward, parallel_gen_token = of.forward, of.parallel_gen_token
+        dropout = final_layer_norm = staticmethod(lambda x: x)
+        get_head_mask = staticmethod(lambda mask, n: [None] * n)
+        get_extended_attention_mask = staticmethod(lambda mask, shape: torch.zeros(1, 1, shape[1], mask.shape[-1]))
+        embed_tokens = staticmethod(
+            lambda ids: states.of([("state", model._embed(t, i)) for i, t in enumerate(ids[0].tolist())])[None]
+        )
+
+    Stack.config = config  # type: ignore[attr-defined]
+    stack, text, deep, past = Stack(), list(case["prompt"]), list[int](), None
+    while len(text) < len(case["prompt"]) + case["limit"] and text[-1] not in case["eos"]:
+        done = stack.forward(torch.tensor([text[-1:]]), past_key_values=past, lm_head=states.scores)
+        logits = stack.lm_logits  # type: ignore[attr-defined]
+        if logits is None:
+            deep.append(len(text))
+            logits = states.scores(done.last_hidden_state)
+        past = done.past_key_values
+        text.append(int(logits[0, -1].argmax()))
+    return {"tokens": text, "deep": deep}
+
+
 RECORDINGS = [
+    Recording(
+        "free",
+        "raymin0223/fast_robust_early_exit",
+        "3e503c5694bc05d83fe181e160a0bae4113025c4",
+        "models/deploying_t5.py, DeployT5Stack.forward and parallel_gen_token; util/skip_conf.py, get_skip_mask",
+        free,
+        tabled(
+            "{seed} {layers} layers {exit} {tau}",
+            "seed size prompt layers exit tau limit eos",
+            (
+                (1, 6, (0,), 6, 2, 0.1, 30, ()),
+                (2, 6, (3,), 4, 1, 0.05, 30, ()),
+                (3, 6, (1,), 12, 6, 0.9, 12, ()),
+                (4, 6, (2,), 6, 3, 0.02, 30, ()),
+                (5, 6, (5,), 8, 4, 0.1, 40, (2,)),
+                (6, 6, (0,), 6, 5, 1.0, 12, ()),
+            ),
+        ),
+        "greedy",
+        "a fixed threshold of the softmax; the layers are a free model's, without an encoder; a text begins with one token, as "
+        "a decoder's does",
+    ),
+    Recording(
+        "del",
+        "359171110/DEL",
+        "db38c9d8262f92bc7bf21da64d1607b72eca4c4d",
+        "self_speculation/DEL_speculation_generator.py, generate_token_ids; DEL.py; llama_model_utils.py",
+        del_,
+        tabled(
+            "{seed} {layers} layers {size} tokens",
+            "seed size prompt layers limit eos",
+            (
+                (1, 3, (1, 2, 0), 6, 40, ()),
+                (2, 3, (1,), 4, 40, ()),
+                (3, 2, (1, 0, 1, 1, 0), 8, 40, ()),
+                (4, 4, tuple((i * i + 1) % 4 for i in range(40)), 5, 30, ()),
+                (5, 3, (2, 2), 12, 60, ()),
+                (6, 5, (1, 2), 6, 40, (4,)),
+                (7, 4, (0, 1, 2), 64, 20, ()),
+            ),
+        ),
+        "greedy",
+        "gamma_max 18, omega 0.95 and 32 tokens of the prompt, as they stand there; the layers are a free model's; its forward "
+        "functions run as they are on a cache of keys by layer; the text ends before an end token there",
+    ),
     Recording(
         "unified_skip",
         "Adaxry/Unified_Layer_Skipping",

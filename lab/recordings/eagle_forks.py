@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import typing
-from contextlib import nullcontext
+from collections import defaultdict
+from contextlib import nullcontext, redirect_stdout
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -282,7 +284,105 @@ def glide_cape(upstream: Upstream, case: Case) -> dict[str, Any]:
     return told(large.calls, case, [*case["prompt"], *tokenizer.last])
 
 
+class FalconNet(HeadNet):
+    """Blocks of two: the last two rows of the text, or the two tokens of a pair, are asked together; the first says what
+    follows the block's path, the second what follows one more token that is not known."""
+
+    diff_device, pad = False, 0
+    config = SimpleNamespace(k_mask=2)
+
+    def __call__(
+        self, hidden_states: torch.Tensor, input_ids: torch.Tensor, past_key_values: Any = None, position_ids: Any = None,
+        **_: Any,
+    ) -> Any:  # fmt: skip
+        found, past = super().__call__(hidden_states, input_ids, past_key_values)
+        keys = self.states.read(found[0])
+        if position_ids is None:
+            (_, known, path) = keys[-1]
+            return self.states.of([*keys[:-2], ("head", known, path), ("head", known, (*path, self.pad))])[None], past
+        out = []
+        for (_, known, first), (_, _, second) in zip(keys[::2], keys[1::2], strict=True):
+            above, pair = first[:-1], (first[-1], second[-1])
+            assert second[:-1] == (*above, self.pad), "a block of two paths"
+            out += [("head", known, (*above, *pair)), ("head", known, (*above, *pair, self.pad))]
+        return self.states.of(out)[None], past
+
+
+def falcon(upstream: Upstream, case: Case) -> dict[str, Any]:
+    made, states = one_head(case), States()
+    target = KeptLM(made["target"], states)
+    target.lm_head = Weighed(states)  # type: ignore[assignment]
+    absent = (*PACKAGES, "shortuuid", "models.modeling_llama_kv", "models.modeling_qwen2_kv")
+    with upstream.importable(absent=absent), redirect_stdout(None):
+        from models import choices  # type: ignore[import-not-found]
+
+        choices.mc_sim_7b_63 = None  # a default that is imported and not there
+        from evaluation import gen_falcon_answer_vicuna_mtbench as script  # type: ignore[import-not-found]
+        from models import cnets, falcon_model
+
+        class Net(FalconNet):
+            topK_genrate, repeat_hidden = cnets.Model.topK_genrate, cnets.Model.repeat_hidden
+
+        tree = choices.kmask2_8layer_tree if case["shape"] is None else json.loads(case["shape"])
+        model = bare(falcon_model.FaModel)
+        model.base_model = target
+        model.fa_layer = Net({"head": made["head"]}, states, masked=False, pad=next(iter(case["eos"]), 0))
+        model.fa_layer.tree_buffer = cnets.generate_tree_buffers(tree, torch.device("cpu"), 2)
+        tokenizer = SimpleNamespace(eos_token_id=next(iter(case["eos"]), -1))
+        ids, *_ = script.falcon_forward(
+            torch.tensor([case["prompt"]]),
+            model,
+            tokenizer,
+            tree,
+            None,
+            SimpleNamespace(k_mask=2),
+            case["calls"],
+            defaultdict(int),
+            defaultdict(list),
+        )
+    calls = [target.calls[0], *(texts[1:] for texts in target.calls[1:])]  # the token before the last one is read again
+    found = told(calls, {**case, "limit": 10**6}, ids[0].tolist())
+    row = target.row(tuple(found["tokens"]))
+    end = (
+        [] if case["eos"] and found["tokens"][-1] in case["eos"] else [row.index(max(row))]
+    )  # which they write at the next call
+    return {**found, "tokens": [*found["tokens"], *end]}
+
+
+class Weighed:
+    """A head whose weight's device is asked for."""
+
+    weight = torch.zeros(1)
+
+    def __init__(self, states: States) -> None:
+        self.states = states
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.states.scores(hidden)
+
+
+SEMI = "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]"
+
 RECORDINGS = [
+    Recording(
+        "falcon",
+        "Bestpay-inc/Falcon",
+        "367030eaf3c854a6bb1dea37b221c9e986ffbf08",
+        "evaluation/gen_falcon_answer_vicuna_mtbench.py, falcon_forward; models/cnets.py, topK_genrate; models/utils.py",
+        falcon,
+        tabled(
+            "{seed} of {size}",
+            "seed size prompt shape calls eos",
+            (
+                (1, 24, (1, 2, 3), SEMI, 6, ()),
+                (2, 24, (4, 4), SEMI, 8, ()),
+                (3, 30, (1, 2), SEMI, 30, (7,)),
+                (4, 24, (3, 2, 1, 0, 5), None, 3, ()),
+            ),
+        ),
+        "greedy",
+        "k_mask 2; a head's block is its path, and its second place a token that is not known; no shape: kmask2_8layer_tree",
+    ),
     Recording(
         "glide_cape",
         "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24",
@@ -311,17 +411,17 @@ RECORDINGS = [
         chimera,
         tabled(
             "{seed} {depth} {k}",
-            "seed size prompt depth k calls",
+            "seed size prompt depth k calls eos",
             (
-                (1, 10, (1, 2, 3, 1, 5), 4, 3, 2),
-                (2, 10, (4, 0, 4), 3, 2, 6),
-                (3, 10, (1, 2), 2, 3, 6),
-                (4, 6, (3, 2, 1, 0, 5), 1, 4, 6),
+                (1, 10, (1, 2, 3, 1, 5), 4, 3, 2, ()),
+                (2, 10, (4, 0, 4), 3, 2, 6, ()),
+                (3, 10, (1, 2), 2, 3, 6, ()),
+                (4, 6, (3, 2, 1, 0, 5), 1, 4, 6, ()),
             ),
         ),
         "greedy",
-        "topk 1, so that a guess is accepted where it is the target's own token; a head is told how many tokens it has the "
-        "target's features of: those of accepted tokens are the first candidate's there (line 703), not the accepted one's",
+        "topk 1, so that a guess is accepted where it is the target's own token; no token ends a text; a head is told how many "
+        "tokens it has the target's features of: those of accepted tokens are the first candidate's there (line 703)",
     ),
     Recording(
         "clover",

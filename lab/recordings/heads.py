@@ -28,6 +28,7 @@ from lab.recordings.upstream import Upstream
 FOLDERS = GOLDEN.parent / "heads" / "checkpoints"
 TARGET = GOLDEN.parent / "ar" / "models" / "target"
 MASK = 3
+IDS = [25, 7, 8, 28, 7, 17, 11, 9, 14, 6, 19, 13, 4, 20, 9, 11]
 SHAPE: dict[str, Any] = {
     "vocab_size": 32, "hidden_size": 64, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 8, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
@@ -324,15 +325,18 @@ def fitted(kind: Kind, model: Any, steps: int, seed: int) -> Any:
 
 
 @torch.no_grad()
-def logits_of(name: str, upstream: Upstream) -> dict[str, Any]:
+def rounds_of(name: str, upstream: Upstream, **changed: Any) -> list[dict[str, Any]]:
     """The authors' logits in the places of a block behind a root, given the drafts before each, and of the next block, when one
-    draft was accepted and another token came: their cache of the first call goes on, cropped as their loops do."""
+    draft was accepted and another token came: their cache of the first call goes on, cropped as their loops do. changed:
+    settings of the folder that are others."""
     import transformers
 
     kind, of = KINDS[name], target()
-    code = kind.load(upstream)
-    model = code.kind.from_pretrained(FOLDERS / name, dtype=torch.float32, attn_implementation="sdpa").eval()
-    ids = torch.tensor([[25, 7, 8, 28, 7, 17, 11, 9, 14, 6, 19, 13, 4, 20, 9, 11]])
+    code, config = kind.load(upstream), transformers.Qwen3Config.from_pretrained(FOLDERS / name)
+    for key, value in changed.items():
+        setattr(config, key, value)
+    how = {"config": config, "dtype": torch.float32, "attn_implementation": "sdpa"}
+    model, ids = code.kind.from_pretrained(FOLDERS / name, **how).eval(), torch.tensor([IDS])
     hidden = of(ids, output_hidden_states=True).hidden_states
     make = getattr(code.module, "_make_cache", lambda config: transformers.DynamicCache())
     cache, known, rounds = make(model.config), 0, list[dict[str, Any]]()
@@ -354,19 +358,29 @@ def logits_of(name: str, upstream: Upstream) -> dict[str, Any]:
         if name.startswith("dspark"):
             one["confidence"] = model.predict_confidence_step(states, prev_token_ids=before)[0].tolist()
         rounds.append(one)
+    return rounds
+
+
+def logits_of(name: str, upstream: Upstream) -> dict[str, Any]:
+    """What is beside a folder's weights; of DFlash 2 also with layers that see other places."""
     what = "logits in a block's places, given the tokens of input before them; two rounds on one cache"
-    return {"what": what, "input": ids[0].tolist(), "rounds": rounds}
+    made = {"what": what, "input": IDS, "rounds": rounds_of(name, upstream)}
+    kinds = [["sliding_attention"] * 2, ["full_attention", "sliding_attention"]]
+    changes = [{"is_causal": causal, "layer_types": k, "sliding_window": 4} for causal in (None, True, False) for k in kinds]
+    if name == "dflash2":
+        made["masks"] = [{"changed": change, "rounds": rounds_of(name, upstream, **change)} for change in changes]
+    return made
 
 
-def write(snapshots: Path, into: Path, names: Sequence[str] = tuple(KINDS), steps: int = 250) -> None:
-    """The folders and their logits, in bfloat16: as the authors' classes save them."""
+def write(snapshots: Path, into: Path, names: Sequence[str] = tuple(KINDS), steps: int = 800) -> None:
+    """The folders and their logits, in bfloat16: as the authors' classes save them. steps: 0, the logits alone."""
     for n, name in enumerate(names):
         kind = KINDS[name]
         repo, commit = SOURCES[name]
         upstream = Upstream.of(snapshots, repo, commit, into / name)
         assert upstream is not None, f"{snapshots} has no {repo}"
-        model = fitted(kind, drawn(kind, upstream, n), steps, n)
-        model.to(torch.bfloat16).save_pretrained(FOLDERS / name)
+        if steps:
+            fitted(kind, drawn(kind, upstream, n), steps, n).to(torch.bfloat16).save_pretrained(FOLDERS / name)
         made = json.dumps(logits_of(name, upstream), separators=(",", ":"))
         (FOLDERS / name / "logits_check.json").write_text(made + "\n", "utf-8")
 

@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from fractions import Fraction
 from io import StringIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -184,6 +185,91 @@ def poisson(upstream: Upstream, case: Case) -> dict[str, Any]:
         (found,) = generator.generate([], {"net_input": {"src_tokens": torch.tensor([[size - 1]])}})
     texts = [f["tokens"].tolist() for f in found]
     return {"texts": [t[: case["limit"]] for t in texts], "calls": model.asked[: case["limit"]]}
+
+
+class Ending(TableModel):
+    """A table whose texts end in time: before the limit's last token the end token is certain."""
+
+    case: Case
+
+    def eval(self, paths: Sequence[Any], memory: Any = None) -> list[Scores]:
+        """See Model."""
+        last = len(self.case["prompt"]) + self.case["limit"] - 1
+        certain = Scores(weights=tuple(Fraction(v == self.case["eos"][0]) for v in range(self.case["size"])))
+        return [certain if len(path) >= last else super(Ending, self).eval([path])[0] for path in paths]
+
+
+def ending(case: Case) -> Ending:
+    """A target whose texts end in time."""
+    made = Ending(case["size"], case["seed"], window=None, vocab="t", name="target")
+    made._table, made.case = table(case)._table, case
+    return made
+
+
+def constrained(upstream: Upstream, case: Case) -> dict[str, Any]:
+    """Their tokens 0 to 3 are of their own, the end token is 3; ours stand behind them."""
+    package = ModuleType("sockeye")
+    package.__path__ = [str(upstream.folder / "sockeye")]
+    absent = tuple(f"sockeye.{name}" for name in ("data_io", "vocab", "lexicon", "model", "utils"))
+    with mock.patch.dict("sys.modules", {"sockeye": package}), upstream.importable(absent=absent):
+        import mxnet as mx  # type: ignore[import-not-found]
+        from sockeye import beam_search as module  # type: ignore[import-not-found]
+    size, eos, k, model = case["size"], case["eos"][0], case["k"], ending(case)
+    asked, idle = list[Any](), [0] * k
+    choose = module.constrained.topk
+
+    def chosen(step: int, sentences: int, width: int, inactive: Any, *given: Any) -> Any:
+        if step == 1 and case["first"] == "one":
+            inactive[1:] = 1
+        found = choose(step, sentences, width, inactive, *given)
+        idle[:] = [int(x) for x in found[-1].asnumpy()]
+        return found
+
+    module.constrained.topk = chosen
+
+    class Inference:
+        """A table as what the search asks; a state is the texts so far, behind how long they are."""
+
+        def state_structure(self) -> Any:
+            return [["s"]]
+
+        def encode_and_initialize(self, *_: Any) -> Any:
+            return [mx.nd.zeros((1, case["limit"] + 2), dtype="int32")], mx.nd.ones((k, 1))
+
+        def decode_step(self, step: Any, states: Any, _: Any) -> Any:
+            texts, costs, live = states[0].asnumpy(), list[Any](), list[Any]()
+            for text, token, off in zip(texts, step.asnumpy()[:, 0], idle, strict=True):
+                if token > 2:
+                    text[0] += 1
+                    text[text[0]] = token
+                said = tuple(eos if x == 3 else int(x) - 4 for x in text[1 : 1 + text[0]])
+                if eos not in said and token > 0 and not off:
+                    live.append(said)
+                p = np.zeros(size + 4)
+                p[4:] = row(model, (*case["prompt"], *said))
+                p[3], p[4 + eos] = p[4 + eos], 0
+                with np.errstate(divide="ignore"):
+                    costs.append(-np.log(p))
+            asked.append(sorted(set(live)))
+            return mx.nd.array(costs), [mx.nd.array(texts, dtype="int32")], None
+
+    search = module.BeamSearch(
+        beam_size=k, dtype="float32", bos_id=2, eos_id=3, context=mx.cpu(), output_vocab_size=size + 4,
+        scorer=module.CandidateScorer(length_penalty_alpha=case["alpha"]), num_source_factors=1, num_target_factors=1,
+        inference=Inference(),
+    )  # fmt: skip
+    search.initialize()
+    phrases = [[x + 4 for x in phrase] for phrase in case["phrases"]]
+    one, limit = mx.nd.ones((1, 1, 1)), mx.nd.array([case["limit"]], dtype="int32")
+    rows, words, costs, *_ = search.forward(one, mx.nd.ones((1,)), None, [phrases], [None], limit)
+    texts = []
+    for i, cost in zip(rows[:, -1], costs[:, 0], strict=True):
+        text: list[int] = []
+        for t in range(words.shape[2] - 1, -1, -1):
+            text, i = [int(words[i, 0, t]), *text], rows[i, t]
+        if np.isfinite(cost):
+            texts.append(tuple(eos if x == 3 else x - 4 for x in text if x))
+    return {"texts": list(dict.fromkeys(texts)), "calls": [a for a in asked if a]}
 
 
 class Verilog:
@@ -407,6 +493,36 @@ def superposed(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 RECORDINGS = [
     Recording(
+        "constrained_beam",
+        "awslabs/sockeye",
+        "b6d8d356b3d2b626a12cde767b2d995fadbb9751",
+        "sockeye/beam_search.py, BeamSearch.forward; sockeye/lexical_constraints.py, topk",
+        constrained,
+        tabled(
+            "{seed} {phrases} {k} {first}",
+            "seed phrases k alpha limit prompt first",
+            (
+                (1, [[4]], 4, 1.0, 9, (1, 2), "one"),
+                (2, [[4, 5]], 5, 1.0, 9, (1, 2), "one"),
+                (3, [[4, 5, 6], [7]], 5, 1.0, 12, (1, 2), "one"),
+                (4, [[4], [4], [0, 1]], 7, 0.5, 12, (1,), "one"),
+                (5, [[6, 6], [6, 7]], 6, 1.0, 12, (1, 2), "one"),
+                (6, [[4], [5]], 2, 0.0, 12, (1, 2, 5, 5), "all"),
+                (7, [[0]], 6, 1.0, 9, (1, 2), "one"),
+                (7, [[0]], 6, 1.0, 9, (1, 2), "all"),
+                (9, [[4]], 5, 2.0, 9, (1, 2), "one"),
+                (10, [[1], [5]], 6, 1.0, 12, (7, 1, 2), "one"),
+                (10, [[1], [5]], 6, 1.0, 12, (7, 1, 2), "all"),
+            ),
+            size=8,
+            eos=(3,),
+        ),
+        "greedy",
+        "the end token is certain before the limit, where theirs would be put by force; --beam-search-stop all and "
+        "--length-penalty-beta 0, the defaults. first: how many rows are active in the first step, as a comment says or as it "
+        "is. With mxnet 1.9.1 and numpy 1.23",
+    ),
+    Recording(
         "poisson_beam",
         "rycolab/cpsbs",
         "f597b4d92fc73edc3882eb7598cf6d104fe6cb21",
@@ -433,7 +549,8 @@ RECORDINGS = [
             n=1024,
         ),
         "sampled",
-        "--unnormalized --no-early-stopping, as in its README, and --min-len 0; a text that the limit ends has an end token more there",
+        "--unnormalized --no-early-stopping, as in its README, and --min-len 0; a text that the limit ends has an end "
+        "token more there",
     ),
     Recording(
         "best_first_beam",

@@ -37,11 +37,12 @@ def untied(
     name: str = "target",
     blend: Any = None,
     kind: Any = "causal",
+    vocab: str = "t",
 ) -> TableModel:
     """A table without equal weights: they are log-normal, the more uneven the larger `sharp` is. window: how many of the last
     tokens a row depends on, None: all. blend: a seed and a share of weights of its own, so that two tables of one seed agree on
     most tokens and not on all."""
-    made = TableModel(size, seed, window=window, vocab="t", name=name, kind=kind)
+    made = TableModel(size, seed, window=window, vocab=vocab, name=name, kind=kind)
     made._table = Untied(size, seed, sharp, blend)  # type: ignore[assignment]
     return made
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,8 +27,11 @@ class Upstream:
     @classmethod
     def of(cls, snapshots: Path, repo: str, commit: str, into: Path) -> Upstream | None:
         """The files of "owner/name" at a commit, unpacked into a folder; None if the snapshots lack it. A folder
-        `owner+name/COMMIT` has files of it alone, such as a release's libraries."""
+        `owner+name/COMMIT` has files of it alone, such as a release's libraries. A release `vVERSION` of a package that is
+        installed here is what is installed."""
         owner, _, name = repo.partition("/")
+        if (spec := importlib.util.find_spec(name)) and commit.startswith("v") and commit[1:] == version(name):
+            return cls(Path(str(spec.origin)).parent)
         if (alone := snapshots / f"{owner}+{name}" / commit).is_dir():
             return cls(alone)
         for folder in (snapshots / f"{owner}+{name}" / "repo", snapshots / name):
@@ -75,7 +79,7 @@ class Upstream:
             spec.loader.exec_module(module)
         return module
 
-    def names(self, path: str, *wanted: str, of: str = "", **given: Any) -> Mapping[str, Any]:
+    def names(self, path: str, *wanted: str, of: Any = "", **given: Any) -> Mapping[str, Any]:
         """Functions, classes and constants of a file that cannot be imported whole, compiled as they stand there, and what they
         see: `given` and one another. of: a class, then these are its methods. Raises KeyError if the file has no such name."""
         body = ast.parse(self.text(path)).body

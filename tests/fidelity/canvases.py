@@ -211,7 +211,7 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
         def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None, **kind: Any) -> Any:
             if self.remembering is not None:
                 calls.append(self.remembering)
-            if not rows:  # a memory's own call
+            if not rows or model.kind != "masked":  # a memory's own call, or one of a causal model beside
                 return super().count_call(model, rows, cells, computed, **kind)
             width = max(1, len(calls[-1].computed))
             calls[-1].canvases = (cells if computed is None else computed) // width

@@ -1,4 +1,4 @@
-"""The entries of chains whose length follows the drafter's signals."""
+"""The entries of chains whose length, or whose drafter, follows its signals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from fidelity.entry import recorded
 from fidelity.watched import run
 
+from lab.recordings import nested
 from lab.recordings.chains import models
 from lab.recordings.draft_lengths import accepted
 
@@ -27,4 +28,14 @@ def speckv(case: Mapping[str, Any], backend: str) -> dict[str, Any]:
     return {"tokens": done.tokens[:end], **found}
 
 
-ENTRIES = [recorded("speckv", speckv)]
+def s2d(case: Mapping[str, Any], backend: str) -> dict[str, Any]:
+    """The steps in full, also where they reach beyond the limit."""
+    params = {name: case[name] for name in ("gamma", "tau", "tau_middle")}
+    done = run("s2d", case["prompt"], nested.models(case), backend, max_tokens=case["limit"] + 9, **params)
+    end = len(case["prompt"]) + case["limit"]
+    calls = [call for call in done.calls if call.past < end]
+    chains = [max(call.drafted, key=len) for call in calls]
+    return {"tokens": done.tokens[:end], "drafted": chains, "accepted": [call.accepted for call in calls]}
+
+
+ENTRIES = [recorded("speckv", speckv), recorded("s2d", s2d)]

@@ -1,10 +1,13 @@
-"""Drafters that go on while the target verifies, as lab/recordings/side_by_side.py recorded their authors' code."""
+"""Drafters beside the target: those that go on while it verifies (lab/recordings/side_by_side.py), and a diffusion model
+(lab/recordings/canvases.py)."""
 
 from __future__ import annotations
 
 from fidelity.entry import Case, Columns, recorded
 from fidelity.watched import run
 
+from decgraph import stdlib
+from lab.recordings.canvases import canvas
 from lab.recordings.tables import untied
 
 
@@ -25,4 +28,20 @@ def speculative_speculative(case: Case, backend: str) -> Columns:
     }
 
 
-ENTRIES = [recorded("speculative_speculative", speculative_speculative)]
+def linear_spec(case: Case, backend: str) -> Columns:
+    """The first call, which gives the seed, is before the recorded ones: its token is the prompt's last here."""
+    models = {
+        "target": untied(case["size"], case["seed"], window=None),
+        "drafter": canvas(case["size"], case["seed"]),
+    }
+    limit = (case["calls"] + 1) * case["block"]
+    text = stdlib.text("linear_spec").replace("    x ~ target(ctx) as output\n    commit x\n", "")
+    done = run("", case["prompt"], models, backend, max_tokens=limit, text=text, block=case["block"])
+    calls = list(zip(done.calls, done.committed, strict=True))[: case["calls"]]
+    return {"drafted": [max(c.drafted, key=len) for c, _ in calls], "committed": [tokens for _, tokens in calls]}
+
+
+ENTRIES = [
+    recorded("speculative_speculative", speculative_speculative),
+    recorded("linear_spec", linear_spec, note="without its first line, which gives the seed that a recording begins with"),
+]

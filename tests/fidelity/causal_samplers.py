@@ -139,7 +139,7 @@ def sampler(program: str, *names: str, settings: Sequence[str] = ()) -> Entry:
             done = run(program, p["prompt"], models, backend, max_tokens=p["limit"], settings=asked, **params)
             return Outcome(want, {"tokens": [*done.tokens[len(p["prompt"]) :]]})
         found = laws(
-            *(p["prompt"], want["tokens"], target, backend),
+            *(p["prompt"], want["tokens"][: p["limit"]], target, backend),
             text=stdlib.text(program),
             params={**params, "temperature": p["temperature"]},
             **asked,

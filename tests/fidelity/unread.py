@@ -21,6 +21,8 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         "assistant_confidence_threshold": (0.0,),
     },
     "authors/momentum": {"function": "`resistance` has its values"},
+    "authors/constrained_beam": {"first": "rows of its first step that stand for nothing"},
+    "authors/grammar": {"lark": "the same language as `g`"},
     "authors/uscd": {"rows": "whether both rows have one reply or each its own"},
     "authors/alignment_enhanced": {"system": "it reads as `preamble`"},
     "logits/beam_search": {"num_return_sequences": "all beams are compared"},
@@ -87,6 +89,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         "steps": QUOTA,
         **dict.fromkeys(("dropout", "window", "sigma", "scale", "preserved_tokens"), "the kept positions are handed over"),
     },
+    "authors/eoser_ass": {"block": "one, as long as the canvas"},
     "dllm/sdlm_*": {
         "use_cache": "the file is of one cache",
         "eos_id": "no end stands in a recorded text",

@@ -15,6 +15,7 @@ from torch import Tensor
 from decgraph.backends.triton.models.decoder import CausalModel, SlotDecoder, layers_of
 from decgraph.backends.triton.models.heads import OnTarget
 from decgraph.backends.triton.models.interface import Seen, at_slots, put, put_heads
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.heads.corrections import Correction
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Hydra, Rooted
@@ -68,6 +69,8 @@ class DFlashModel(OnTarget[DFlash]):
     both = True
 
     def __init__(self, model: Model, module: DFlash, target: CausalModel) -> None:
+        if any(module.causal):
+            raise NotSteppable(f"{model.name!r} has layers in whose block a place sees no later one")
         made = layers_of(module, model.name)
         windows = [None if w is None else w + 1 for w in module.windows]
         layers = tuple(replace(one, window=w) for one, w in zip(made.shape.layers, windows, strict=True))
@@ -120,6 +123,7 @@ class CorrectionModel(DFlashModel):
     before it is kept at its slot, as of a head of rows."""
 
     def __init__(self, model: Model, module: Correction, target: CausalModel) -> None:
+        assert isinstance(module.drafter, DFlash), "it corrects a block"
         super().__init__(model, module.drafter, target)
         self.correction = module
         self.rows = self.pool(module.width, dtype=self.dtype)

@@ -47,11 +47,12 @@ def step_of_layers(module: DraftLayers) -> TransformerDecoder | ModuleLayers:
 @torch.no_grad()
 def over(
     module: DraftLayers, states: Tensor, positions: Tensor, *, seen: Tensor | None = None, past: Rows | None = None,
-    windows: Sequence[int | None] = (),
+    windows: Sequence[int | None] = (), causal: Sequence[bool] = (),
 ) -> tuple[Tensor, Rows]:  # fmt: skip
     """A head's layers over new states [n, entering] at positions int64[n], on top of the keys and values of m positions before
     them (`past`): own outputs [n, hidden], and all keys and values. seen: bool[n, m + n]; None: each sees those before it and
-    itself. windows: how far a layer sees to both sides, by its number, of positions without a gap."""
+    itself. windows: how far a layer sees to both sides, by its number, of positions without a gap; causal: whether it sees
+    nothing behind a position."""
     step, count = step_of_layers(module), len(states)
     length = 0 if past is None else past[0][0].shape[2]
     at, states = torch.arange(length + count, device=states.device), states.to(step.dtype)
@@ -65,7 +66,12 @@ def over(
             (torch.cat((k, keys), 2), torch.cat((v, values), 2)) for (k, v), (keys, values) in zip(past, blank, strict=True)
         ]
     masks: dict[str | int, Tensor | None] = {FULL: seen[None, None]}
-    masks |= {n: ((at[length:, None] - at).abs() <= w)[None, None] for n, w in enumerate(windows) if w is not None}
+    away = at[length:, None] - at
+    masks |= {n: (away.abs() <= w)[None, None] for n, w in enumerate(windows) if w is not None}
+    for n in (n for n, one in enumerate(causal) if one):
+        shown = masks.get(n, masks[FULL])
+        assert shown is not None, "heads attend by masks"
+        masks[n] = shown & (away >= 0)
     out = step(states[None], positions[None], at[None, length:], [k for k, _ in rows], [v for _, v in rows], masks)
     assert isinstance(out, Tensor), "no states between the layers are asked for"
     return out[0], rows

@@ -10,7 +10,6 @@ Cheng et al., DSpark, 2026. Chen et al., DFlash, 2026. Huang et al., Domino, 202
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +21,6 @@ from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Beside, Config, HeadFolder, ReadHead, renamed
 from decgraph.runtime.models.heads.rooted import Before, Rooted
 from decgraph.runtime.native.products import NativeLinear
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.heads.dflash import DFlash
 
 MARKOV, CONFIDENCE = "markov_head", "confidence_head"
 _W1, _W2 = f"{MARKOV}.markov_w1.weight", f"{MARKOV}.markov_w2.weight"
@@ -38,14 +34,14 @@ class Correction(Rooted):
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
         self.hidden = whole(config, "hidden_size")
-        self._drafter: tuple[DFlash, ...] = ()  # no part of this module
+        self._drafter: tuple[Rooted, ...] = ()  # no part of this module
 
     @property
-    def drafter(self) -> DFlash:
+    def drafter(self) -> Rooted:
         """The head whose places are corrected."""
         return self._drafter[0]
 
-    def on(self, drafter: DFlash) -> None:
+    def on(self, drafter: Rooted) -> None:
         """Correct this head's places."""
         self._drafter = (drafter,)
         self.reads, self.depth = drafter.reads, drafter.depth
@@ -73,7 +69,7 @@ class Correction(Rooted):
         return self.read_out(torch.cat((states, self.next_row(tokens, states[:, :0], states)), dim=-1))
 
 
-class Markov(Correction):
+class MarkovCorrection(Correction):
     """The row of the last token in one matrix, times another one: as it is (`vanilla`), gated by a Linear of the place's state
     and itself (`gated`), or in its place what a recurrent network gives, whose state goes from token to token (`rnn`). Options:
     `rank`, `markov`: which of them, `draft_vocab_size` and `mapped` as of an output matrix."""
@@ -129,7 +125,7 @@ class Selector(Correction):
         return made
 
 
-class Recurrent(Correction):
+class RecurrentCorrection(Correction):
     """Domino's: a GRU over the target's embeddings of the tokens from the root on, whose state goes with the place's through
     two matrices. Options: `gru_width`, `inner`."""
 
@@ -155,7 +151,7 @@ class Recurrent(Correction):
         return made
 
 
-class Confidence(nn.Module):
+class ConfidenceHead(nn.Module):
     """How likely a place's draft is accepted if all before it are: a Linear of the place's state, and perhaps the row of the
     token before it in the Markov head's first matrix. Options: `rank` (0: the state alone), `bias`."""
 
@@ -177,7 +173,11 @@ class Confidence(nn.Module):
 
 def made(config: Config) -> Correction:
     """The module of a correction's configuration."""
-    kinds: dict[str, Callable[[Config], Correction]] = {"markov": Markov, "selector": Selector, "recurrent": Recurrent}
+    kinds: dict[str, Callable[[Config], Correction]] = {
+        "markov": MarkovCorrection,
+        "selector": Selector,
+        "recurrent": RecurrentCorrection,
+    }
     return kinds[str(config["correction"])](config)
 
 

@@ -31,8 +31,9 @@ class DFlash(Rooted):
     """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `anchor` (the root's
     slot guesses the token after it, and slot j the one after the j-th draft, as in DSpark), `mask_token_id`, `embedding` and
     `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer, None: all positions;
-    a place sees those at most so far away), `embedding_scale`, `logit_scale` and `logit_cap` (of what it reads of the target's
-    embeddings and makes with its matrix), and those of its layers."""
+    a place sees those at most so far away), `causal` (of each layer: a place sees none behind it), `embedding_scale`,
+    `logit_scale` and `logit_cap` (of what it reads of the target's embeddings and makes with its matrix), and those of its
+    layers."""
 
     stated = True
 
@@ -50,6 +51,8 @@ class DFlash(Rooted):
         self.logit_scale, self.logit_cap = 1.0, cast("float | None", None)
         windows = options.get("windows")
         self.windows: list[int | None] = list(windows) if isinstance(windows, list) else [None] * len(self.layers)
+        causal = options.get("causal")
+        self.causal: list[bool] = list(causal) if isinstance(causal, list) else [False] * len(self.layers)
         self.norm = Norm(width, shape.rms_norm_eps)
         self.rotary = rotary_of(shape)
         if options.get("embedding"):
@@ -103,7 +106,6 @@ class DFlash(Rooted):
         return Before(kv=kv)
 
     def places(self, before: Before, roots: Tensor, position: int) -> Tensor:
-        """The states [m, depth, width] of the places after roots int64[m] at `position`."""
         for root in set(roots.tolist()) - set(before.memo):
             before.memo[root] = self._block(before, root, position)
         return torch.stack([before.memo[root] for root in roots.tolist()])
@@ -133,7 +135,7 @@ class DFlash(Rooted):
         at = torch.arange(self.block, device=self.fc.weight.device)
         seen = at.new_ones(self.block, length + self.block, dtype=torch.bool)  # in both directions
         entering = self.blocks(at.new_tensor([root]))[0]
-        made, _ = over(self, entering, position + at, seen=seen, past=before.kv, windows=self.windows)
+        made, _ = over(self, entering, position + at, seen=seen, past=before.kv, windows=self.windows, causal=self.causal)
         out: Tensor = self.norm(made[self.block - int(self.depth) :])
         return out
 
@@ -160,18 +162,14 @@ def dflash_like(
     if isinstance(mask, bool) or not isinstance(mask, int):
         raise DecError(f"{source.folder / 'config.json'} does not say which token is the mask", hint="mask_token_id: a number")
     kinds, layers = of.get("layer_types"), count_of(source.tensors, "layers.")
-    windows: list[int | None] = [None] * layers
-    if source.config.get("is_causal"):
-        raise DecError(f"{source.folder} has places that see no later one (is_causal), which decgraph's DFlash has not")
-    if isinstance(kinds, list) and "sliding_attention" in kinds:
-        if source.config.get("is_causal") is None:
-            raise DecError(
-                f"{source.folder} has layers with a sliding window, and does not say that they see later places",
-                hint='z-lab\'s DFlash says "is_causal": false',
-            )
-        windows = [source.number("sliding_window", of=of) - 1 if kind == "sliding_attention" else None for kind in kinds]
-        if len(windows) != layers:
-            raise DecError(f"{source.folder} has {layers} layers, and its config.json has {len(windows)} layer_types")
+    kinds = kinds if isinstance(kinds, list) and kinds else ["full_attention"] * layers
+    if len(kinds) != layers:
+        raise DecError(f"{source.folder} has {layers} layers, and its config.json has {len(kinds)} layer_types")
+    sliding, causal = [kind == "sliding_attention" for kind in kinds], source.config.get("is_causal")
+    if (any(sliding) or causal) and not layout.startswith("DFlash"):
+        raise DecError(
+            f"{source.folder} has layers with a sliding window or causal ones, which are known of z-lab's DFlash alone"
+        )
     has = lambda name: name in source.tensors
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
     rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
@@ -190,7 +188,8 @@ def dflash_like(
         "reads": reads,
         "target_width": source.shape("fc.weight")[1] // len(reads),
         "block": source.number("block_size") if block is None else block,
-        "windows": windows,
+        "windows": [source.number("sliding_window", of=of) - 1 if windowed else None for windowed in sliding],
+        "causal": sliding if causal is None else [bool(causal)] * layers,
         "anchor": bool(source.config.get("sample_from_anchor", anchor)),
         "mask_token_id": mask,
         "embedding": has("embed_tokens.weight"),

@@ -53,7 +53,7 @@ MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_hydra": ("features", rooted.Hydra),
     "decgraph_dflash": ("features", dflash.DFlash),
     "decgraph_correction": ("features", corrections.made),
-    "decgraph_confidence": ("head", corrections.Confidence),
+    "decgraph_confidence": ("head", corrections.ConfidenceHead),
     "decgraph_redrafter": ("features", rooted.Recurrent),
     "decgraph_kangaroo": ("layers", kangaroo.Adapter),
     "decgraph_head": ("head", Mlp),

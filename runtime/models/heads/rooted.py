@@ -67,6 +67,11 @@ class Rooted(DraftHead, Head):
             row = self.row(column, row, torch.full_like(column, depth))
         return torch.cat((before.state.expand(len(tokens), -1), row), dim=-1)
 
+    def places(self, before: Before, roots: Tensor, position: int) -> Tensor:
+        """The states [m, places, width] of the places after roots int64[m] at `position`, of a head that computes them all at
+        once, whatever stands in them."""
+        raise NotImplementedError
+
     def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
         """Logits [m, V] of the token after `tokens` int64[m, d], see `states`."""
         return self.read_out(self.states(before, tokens, position), tokens.shape[1] - 1)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from fidelity.given_noise import given
-from fidelity.watched import Watched, run
+from fidelity.watched import Call, Watched, run
 
 Columns = dict[str, Any]
 Text = tuple[int, ...]
@@ -92,6 +92,13 @@ def ended(where: str, *cases: str, column: str = "drafted") -> dict[tuple[str, s
     return {(case, column): f"theirs drafts also behind an end token that was drafted ({where})" for case in cases}
 
 
+def until(done: Watched, eos: Sequence[int]) -> list[Call]:
+    """The calls, of which the last accepts nothing behind an end token, which is never text."""
+    *calls, last = done.calls
+    accepted = min(last.accepted, len(done.tokens) - last.past) if done.tokens[-1] in eos else last.accepted
+    return [*calls, replace(last, accepted=accepted)]
+
+
 def unhurried(
     program: str, *names: str, models: Callable[[Mapping[str, Any]], Mapping[str, Any]], last: int = 0, **more: Any
 ) -> Callable[[Mapping[str, Any], str], Columns]:
@@ -105,9 +112,7 @@ def unhurried(
         done = run(
             program, case["prompt"], models(case), backend, max_tokens=case["limit"] + 64, settings=settings, **params, **more
         )
-        calls = [c for c in done.calls if c.past < end + last]
-        if done.tokens[-1] in case["eos"]:  # what is accepted behind an end is never text
-            calls[-1] = replace(calls[-1], accepted=min(calls[-1].accepted, len(done.tokens) - calls[-1].past))
+        calls = [c for c in until(done, case["eos"]) if c.past < end + last]
         return by_call(replace(done, tokens=done.tokens[:end], calls=calls))
 
     return ours

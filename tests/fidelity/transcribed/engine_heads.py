@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from fidelity.entry import recorded
 from fidelity.handed import Uniforms, draws, handed
-from fidelity.transcribed.compared import Columns, Compared, Text, after, verified
-from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, one_head, row, target
+from fidelity.transcribed.compared import Columns, Compared, Text, after, by_chain, replayed, verified
+from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, one_head, target
 from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
+from lab.recordings import assisted, engine_heads
 
 
 class Like(Uneven):
@@ -93,54 +95,21 @@ def rejection(
     return {"tokens": tuple(text[: len(case["prompt"]) + case["limit"]]), "drafted": drafted, "accepted": accepted}
 
 
-def eagle3(case: Mapping[str, Any]) -> Columns:
-    """The likeliest token of every place, one call of the head after the other, verified as a certain draft."""
+def ngram_or_head(case: Mapping[str, Any]) -> Columns:
+    """The longest end of the text that ends somewhere before, at its first place; the head's chain where it is too short."""
     head = one_head(case)["head"]
 
     def draft(text: list[int], _: Uniforms) -> list[tuple[int, None]]:
+        for n in range(len(text) - 1, case["threshold"] - 1, -1):
+            ends = [i for i in range(n, len(text)) if text[i - n : i] == text[len(text) - n :]]
+            if ends:
+                return [(token, None) for token in text[ends[0] : ends[0] + case["gamma"]]]
         chain: list[tuple[int, None]] = []
         for _i in range(case["gamma"]):
             chain.append((int(np.argmax(row(head, text, tuple(t for t, _ in chain)))), None))
         return chain
 
     return rejection(case, draft)  # type: ignore[arg-type]
-
-
-def p_eagle(case: Mapping[str, Any]) -> Columns:
-    """One call of the head over stand-ins."""
-    head = one_head(case)["head"]
-
-    def draft(text: list[int], _: Uniforms) -> list[tuple[int, None]]:
-        return [(int(np.argmax(row(head, text, (case["pad"],) * i))), None) for i in range(case["gamma"])]
-
-    return rejection(case, draft)  # type: ignore[arg-type]
-
-
-def two_vocabularies(case: Mapping[str, Any]) -> dict[str, Any]:
-    """A target and a drafter whose tokens have their ids as text, of which the smaller vocabulary's are in both."""
-    model = target(case)
-    other = Uneven(case["other"], case["seed"], window=2, vocab="d", name="other")
-    return {"target": model, "drafter": Like(other, case["seed"] + 30)}
-
-
-def heterogeneous_vocab(case: Mapping[str, Any]) -> Columns:
-    """Draws among the tokens that both vocabularies have; a chain ends behind a token that is less likely than `least`."""
-    drafter, size = two_vocabularies(case)["drafter"], case.get("size", SIZE)
-
-    def draft(text: list[int], u: Uniforms) -> list[tuple[int, np.ndarray | None]]:
-        chain: list[tuple[int, np.ndarray | None]] = []
-        while len(chain) < case["gamma"]:
-            both = min(size, case["other"])
-            q = np.zeros(size)
-            q[:both] = after(drafter, [*text, *(t for t, _ in chain)])[:both]
-            q /= q.sum()
-            token = u.token(q) if case["temperature"] else int(np.argmax(q))
-            chain.append((token, q if case["temperature"] else None))
-            if q[token] < case["least"]:
-                break
-        return chain
-
-    return rejection(case, draft, first=False)
 
 
 class Layered(Like):
@@ -204,34 +173,34 @@ def vocab_trim(case: Mapping[str, Any]) -> Columns:
 TEXT = (1, 2, 1, 3, 1, 2, 4, 4, 1, 0, 2)
 BOTH = [{"gamma": g, "temperature": t, "limit": 16, "pad": 0} for g in (3, 5) for t in (0, 1)]
 
+TWICE = (
+    "candidate_generator.py:316 hands the request's temperature to the drafter beside a configuration that has it too, "
+    "so that its scores are divided twice; here once"
+)
+ENTRIES = [
+    recorded("eagle3", replayed("eagle3", "gamma", models=engine_heads.models, columns=by_chain, beyond=32)),
+    recorded("p_eagle", replayed("p_eagle", "gamma", models=engine_heads.models, columns=by_chain, beyond=32)),
+    recorded(
+        "heterogeneous_vocab",
+        replayed("heterogeneous_vocab", "gamma", "least", models=assisted.models, columns=by_chain, beyond=40),
+        differs={("3 3 0.0 0.7", column): TWICE for column in ("tokens", "chains", "accepted")},
+    ),
+]
+
 COMPARED = [
     Compared(
-        "eagle3",
-        "vllm-project/vllm 008603a3, vllm/v1/spec_decode/eagle.py, EagleProposer.propose; vllm/v1/sample/rejection_sampler.py",
-        eagle3,
-        ours("eagle3", "gamma"),
-        cases(*BOTH),
-        "gamma is num_speculative_tokens; no draft probabilities, so every draft is taken for certain",
-    ),
-    Compared(
-        "p_eagle",
-        "vllm-project/vllm 00c4f22d, vllm/v1/spec_decode/llm_base_proposer.py, propose, by default",
-        p_eagle,
-        ours("p_eagle", "gamma"),
-        cases(*BOTH),
-        "gamma is num_speculative_tokens; the stand-in is the padding token, 0 here",
-    ),
-    Compared(
-        "heterogeneous_vocab",
-        "huggingface/transformers 5.23.0, generation/candidate_generator.py, UniversalSpeculativeDecodingGenerator",
-        heterogeneous_vocab,
-        ours("heterogeneous_vocab", "gamma", "least", models=two_vocabularies),
+        "ngram_or_head",
+        "NVIDIA/TensorRT-LLM 1503aa80, kernels/speculativeDecoding/suffixAutomaton/suffixAutomaton.h, lookup and "
+        "getDraftTokens; 1a487b3f, tensorrt_llm/_torch/speculative/sa_enhancer.py, SADraftEnhancer",
+        ngram_or_head,
+        ours("ngram_or_head", "gamma", "threshold"),
         cases(
-            *({"gamma": 5, "least": 0.2, "other": n, "temperature": t, "limit": 16} for n in (14, 10) for t in (0, 1)),
-            {"gamma": 3, "least": 0.0, "other": 13, "temperature": 1, "limit": 16},
+            *(
+                {"gamma": g, "threshold": m, "temperature": 0, "limit": 24, "pad": 0, "size": n, "prompt": TEXT}
+                for g, m, n in ((4, 4, 5), (3, 2, 5), (5, 1, 8), (4, 2, 6), (2, 3, 5))
+            )
         ),
-        "gamma is num_assistant_tokens, least assistant_confidence_threshold; one text has one tokenization, so keeping the "
-        "drafter's tokens changes nothing",
+        "the engine asks the head in every step, and where fewer tokens follow than are drafted it fills the rest up",
     ),
     Compared(
         "easyspec",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import decgraph
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.pages import Pages
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
@@ -200,17 +201,27 @@ def test_as_specforge_writes_it(name: str, target: Any, tmp_path: Path) -> None:
         assert load_markov(tmp_path / "head", None, "cpu").vocab.size == 32
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"is_causal": True}, "see no later one"),
-        ({"is_causal": None}, "does not say that they see later places"),
-        ({"layer_types": ["sliding_attention"]}, "2 layers, and its config.json has 1 layer_types"),
-    ],
-)
-def test_masks_that_are_not_read(change: dict[str, Any], said: str, target: Any, tmp_path: Path) -> None:
-    with pytest.raises(DecError, match=said):
-        hf.load_features(changed("dflash2", tmp_path / "head", **change), target)
+def test_which_places_a_layer_sees(target: Any, tmp_path: Path) -> None:
+    """With a window or without, of z-lab's layers also those behind a place or none of them."""
+    record = said("dflash2")
+    for n, one in enumerate(record["masks"]):
+        at = changed("dflash2", tmp_path / str(n), **one["changed"])
+        head = hf.load_features(at, target)
+        correction = hf.load_correction(at, head)
+        for made in one["rounds"]:
+            start, given = made["start"], target.memory(tuple(record["input"][: made["start"]]))
+            paths = [tuple(record["input"][: start + 1 + i]) for i in range(len(made["logits"]))]
+            found = zip(*(model.eval(paths, given) for model in (head, correction)), strict=True)
+            for (base, more), row in zip(found, made["logits"], strict=True):
+                close(base.logits + more.logits, np.array(row))
+        if one["changed"]["is_causal"] is not False:
+            with pytest.raises(NotSteppable, match="a place sees no later one"):
+                whole = step_model(target, Pages(1, 40))
+                step_model(head, whole.pages, target=whole)
+    with pytest.raises(DecError, match="2 layers, and its config.json has 1 layer_types"):
+        hf.load_features(changed("dflash2", tmp_path / "few", layer_types=["sliding_attention"]), target)
+    with pytest.raises(DecError, match="known of z-lab's DFlash alone"):
+        hf.load_features(changed("domino", tmp_path / "domino", is_causal=True), target)
 
 
 def test_scales_of_the_head_and_of_its_target(target: Any, tmp_path: Path) -> None:

@@ -106,14 +106,28 @@ def test_a_correction_is_not_left_out(kind: str, tmp_path: Path) -> None:
     assert convert(FOLDERS / kind, target=GOLDEN / "ar/models/target").part == "features"
 
 
-def test_the_confidence_head_of_a_folder_is_the_one_that_is_read() -> None:
-    """Where a program takes a confidence and none is given, it is the folder's, not the stand-in."""
-    at = FOLDERS / "dspark_gated"
-    models = {"target": GOLDEN / "ar/models/target", "head": at, "markov": at}
-    asked: dict[str, Any] = {"temperature": 0, "max_tokens": 16, "params": {"block": 4, "eta": 0.5}}
-    one = decgraph.load("dspark_confident").run([5, 9, 20], models, **asked)
-    two = decgraph.load("dspark_confident").run([5, 9, 20], {**models, "sure": at}, **asked)
-    assert one.error is None and one.stats.drafted == two.stats.drafted and one.stats.calls == two.stats.calls
+@pytest.mark.parametrize(
+    ("program", "folder", "parts"),
+    [
+        ("dflash2", "dflash2", ("selector",)),
+        ("domino", "domino", ("correction",)),
+        ("dspark", "dspark", ("markov",)),
+        ("dspark_rnn", "dspark_rnn", ("markov",)),
+        ("dspark_confident", "dspark_gated", ("markov", "sure")),
+    ],
+)
+def test_what_is_left_out_is_the_folders(program: str, folder: str, parts: tuple[str, ...]) -> None:
+    """A head's folder that is given once is given for its other parts too; none is left out, and none is a stand-in."""
+    at, asked = FOLDERS / folder, {"temperature": 0, "max_tokens": 16, "params": {"block": 4}}
+    models = {"target": GOLDEN / "ar/models/target", "head": at}
+    one, two = (
+        decgraph.load(program).run([5, 9, 20], given, **asked)  # type: ignore[arg-type]
+        for given in (models, {**models, **dict.fromkeys(parts, at)})
+    )
+    assert one.error is None and one.tokens == two.tokens
+    assert one.stats.drafted == two.stats.drafted and one.stats.calls == two.stats.calls
+    with pytest.raises(DecError, match="was left out, and no shipped model goes with"):
+        decgraph.load(program).run([5, 9, 20], {"head": at}, **asked)  # type: ignore[arg-type]
 
 
 def test_files_beside_the_weights(tmp_path: Path) -> None:
