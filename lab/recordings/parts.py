@@ -177,7 +177,16 @@ RECORDINGS = [
         tabled(
             "{seed} {reach} {temperature}",
             "seed reach temperature prompt",
-            [(seed, reach, temperature, (4, 5, 8)[seed % 3 :]) for seed, reach, temperature in ((1, 9, 1.0),)],
+            [
+                (seed, reach, temperature, (4, 5, 8)[seed % 3 :])
+                for reach, temperature, seeds in (
+                    (9, 0, (1, 3, 5, 6, 7, 9, 12, 13, 14)),
+                    (4, 0, (15, 16, 18, 20, 21, 22)),
+                    (9, 1.0, (1, 2, 5, 6, 7, 8, 9, 13, 15)),
+                    (200, 1.0, (16, 19, 20, 22, 23)),
+                )
+                for seed in seeds
+            ],
             size=9,
             rest=12,
             fork=1,
@@ -188,7 +197,7 @@ RECORDINGS = [
         ),
         "greedy, sampled",
         "fork and join: para_begin_token and para_end_token, dots: ellipsis_token and half_ellipsis_token, reach: "
-        "parallel_decoding_max_length, rest: stage2_max_new_tokens; no end token, and no colon with a line end; their attention "
-        "is a stand-in: a branch sees the text before the fork, and itself; a text without a branch fails there",
+        "parallel_decoding_max_length, rest: stage2_max_new_tokens; no end token, and no colon with a line end; their "
+        "attention is a stand-in: a branch sees the text before the fork, and itself; a text without a branch fails there",
     ),
 ]

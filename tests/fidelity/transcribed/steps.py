@@ -3,18 +3,17 @@ RSD."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from fidelity.entry import recorded
 from fidelity.given_noise import given
-from fidelity.transcribed.compared import Columns, Compared, Text, after
+from fidelity.transcribed.compared import Columns, Compared
 from fidelity.watched import run
 
 from lab.recordings.judged import MARK
 from lab.recordings.steps import models
-from lab.recordings.tables import Letters, Stream, untied
+from lab.recordings.tables import Letters, untied
 from lab.recordings.trials import MARKS
 
 
@@ -25,45 +24,6 @@ def monitoring(case: Mapping[str, Any], backend: str) -> Columns:
     limit = case["steps"] * case["depth"]
     done = run("monitoring", case["prompt"], bound, backend, max_tokens=limit, eos=case["eos"], **params)
     return {"tokens": done.tokens[len(case["prompt"]) :], "committed": [c for c in done.committed if c]}
-
-
-class Writer:
-    """Draws tokens at a temperature, greedily at 0."""
-
-    def __init__(self, case: Mapping[str, Any]) -> None:
-        self.temperature, self.noise = case.get("temperature", 0), Stream(case["seed"])
-        self.end = len(case["prompt"]) + case["limit"]
-        self.eos = case.get("eos", ())
-
-    def law(self, model: Any, text: Text) -> np.ndarray:
-        """What is drawn from."""
-        p = after(model, text)
-        if not self.temperature:
-            return np.where(np.arange(len(p)) == p.argmax(), 1.0, 0.0)
-        p = p ** (1 / self.temperature)
-        return np.asarray(p / p.sum())
-
-    def sure(self, model: Any, text: Text) -> float:
-        """How likely the model's likeliest token is."""
-        return float(after(model, text).max())
-
-    def token(self, model: Any, text: Text, banned: Sequence[int] = ()) -> int:
-        law = self.law(model, text)
-        if banned:
-            p = after(model, text) ** (1 / (self.temperature or 1))
-            p[list(banned)] = 0
-            law = p / p.sum()
-        return self.noise.draw(law) if self.temperature else int(law.argmax())
-
-    def step(self, model: Any, text: Text, marks: Sequence[int], reach: int) -> Text:
-        """Tokens up to a mark, an end token, or `reach` of them."""
-        piece: Text = ()
-        while len(piece) < reach and piece[-1:] not in [(m,) for m in (*marks, *self.eos)]:
-            piece = (*piece, self.token(model, (*text, *piece)))
-        return piece
-
-    def over(self, text: Text) -> bool:
-        return len(text) == self.end or text[-1] in self.eos
 
 
 def adadec(case: Mapping[str, Any], backend: str) -> Columns:
