@@ -13,7 +13,13 @@ from typing import Any
 from unittest import mock
 
 import torch
-from transformers import LogitsProcessorList, MinNewTokensLengthLogitsProcessor, TemperatureLogitsWarper, TopPLogitsWarper
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from decgraph.runtime.models.table import TableModel
 from lab.recordings import Case, Recording, tabled
@@ -339,6 +345,35 @@ def transfer(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text[0], "asked": [sorted(texts) for texts in asked]}
 
 
+class Placed(Generating):
+    """A table with a parameter, whose place is asked for."""
+
+    def __init__(self, table: TableModel) -> None:
+        super().__init__(table)
+        self.place, self.config.pad_token_id = torch.nn.Parameter(torch.zeros(1)), 99
+
+
+def anchored(upstream: Upstream, case: Case) -> dict[str, Any]:
+    """safe: the drafter, risky: the target."""
+    made = upstream.module("src/anchoreddecode/generate.py").AnchoredDecodingFactory
+    none = -1 if end(case) is None else end(case)
+    tokenizer = SimpleNamespace(pad_token_id=99, eos_token_id=none, all_special_ids=[])
+    both = made(Placed(drafter(case)), Placed(table(case)), tokenizer, case["budget"], prefix_n=case["owed"], log_kl_stats=True)
+    heat, length = case["temperature"], len(case["prompt"]) + case["limit"]
+    given = {
+        "max_length": length,
+        "do_sample": bool(heat),
+        "temperature": heat or 1.0,
+        "eos_token_id": none,
+        "pad_token_id": 99,
+    }
+    with sampled(case):
+        out = both.generate(ids(case), GenerationConfig(**given))
+    text = out.sequences[0] if hasattr(out, "sequences") else out[0]
+    assert both.kl_stats_history
+    return {"tokens": text}
+
+
 def proxy_tuning(upstream: Upstream, case: Case) -> dict[str, Any]:
     from transformers import StoppingCriteriaList
 
@@ -495,6 +530,35 @@ RECORDINGS = [
         ),
         "greedy, sampled",
         "rank: student_routed_tok + 1; a temperature: of both, teacher and student; early_stop, so that texts may end",
+    ),
+    Recording(
+        "anchored",
+        "jacqueline-he/anchored-decoding",
+        "0.1.0",
+        "generate.py, AnchoredDecodingFactory.generate, of its package anchoreddecode 0.1.0",
+        anchored,
+        tabled(
+            "{seed} {budget} {owed} {temperature}",
+            "seed prompt limit budget owed temperature eos",
+            (
+                (1, LONG, 24, 0.15, 5, 0, ()),
+                (2, SHORT, 24, 0.05, 2, 0, ()),
+                (3, LONG, 40, 0.15, 5, 1.0, ()),
+                (4, MIDDLE, 40, 0.02, 3, 1.0, (4,)),
+                (5, LONG, 24, 0.3, 1, 1.0, ()),
+                (6, MIDDLE, 24, 1.5, 5, 1.0, ()),
+                (7, SHORT, 40, 0.15, 8, 1.0, (7,)),
+                (8, MIDDLE, 24, 0.15, 8, 1.0, ()),
+                (9, (2,), 24, 0.15, 5, 1.0, ()),
+                (10, MIDDLE, 24, 0.1, 5, 0, ()),
+                (4, MIDDLE, 24, 0.05, 8, 0, ()),
+                (6, MIDDLE, 24, 0.15, 5, 0, ()),
+                (12, MIDDLE, 24, 0.15, 5, 0.7, ()),
+            ),
+            size=9,
+        ),
+        "greedy, sampled",
+        "budget: k_radius, owed: prefix_n; no token is special. Its package, as the repository cannot be had",
     ),
     Recording(
         "alignment_enhanced",
