@@ -103,12 +103,12 @@ def awrs(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 def scores(case: Case) -> np.ndarray:
     """float64[V]: the logits of a case."""
-    return np.random.default_rng(case["seed"]).normal(0, 2, case["size"])
+    return np.asarray(np.random.default_rng(case["seed"]).normal(0, 2, case["size"]))
 
 
 def uniforms(case: Case) -> np.ndarray:
     """float64[V]: its noise, one number for each token."""
-    return np.random.default_rng(case["seed"] + 1000).uniform(1e-9, 1 - 1e-9, case["size"])
+    return np.asarray(np.random.default_rng(case["seed"] + 1000).uniform(1e-9, 1 - 1e-9, case["size"]))
 
 
 RECORDINGS = [

@@ -9,6 +9,8 @@ from decgraph import stdlib
 
 LONGER = {
     "constrained_beam": "phrases and the sizes of banks, as the authors' code has them",
+    "parallel_branches": "titles are found, cut and refused as the authors' code does, before branches are written",
+    "self_infilling": "two passes between marks, with the authors' tests of where each begins and breaks off",
     "cs_drafting": "three programs: a statistical model, its reviewer, the target's step",
 }
 
