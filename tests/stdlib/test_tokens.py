@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from lib.stdlib.table_models import claim_of, layered, parameters, refining, run, session, tables
+from lib.stdlib.table_models import claim_of, layered, module, parameters, refining, run, session, tables
 
 from decgraph.runtime.models.interface import Model
 
@@ -17,7 +17,8 @@ TEMPERATURES = (0, 1, 0.5, 2)
 def both(name: str, models: Mapping[str, Model], **request: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The tokens of an algorithm and of the one that it refines, with the parameters that the claim hands on."""
     params, claim = parameters(name), claim_of(name, "tokens")
-    spec = {k: params[v] for k, (kind, v) in claim.args if kind == "param" and v in params}
+    known = {p.name: p.default for p in module(name).entry.params if p.has_default} | params
+    spec = {k: known[v] for k, (kind, v) in claim.args if kind == "param" and v in known}
     return run(name, models, params, **request).tokens, run(claim.spec, models, spec, **request).tokens
 
 
