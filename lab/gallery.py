@@ -145,7 +145,7 @@ def rows_of_fidelity() -> dict[str, list[str]]:
 def at_github(source: str) -> str:
     """A repository and its commit as a link; anything else as it is."""
     return re.sub(
-        r"^(?:https://github\.com/)?([\w.-]+/[\w.-]+) ([0-9a-f]{7,40})$", r"[\1 \2](https://github.com/\1/tree/\2)", source
+        r"^(?:https://github\.com/)?([\w.-]+/[\w.-]+) ([0-9a-f]{7,40})\b", r"[\1 \2](https://github.com/\1/tree/\2)", source
     )
 
 
