@@ -107,17 +107,19 @@ def command(
     every = [r for r in recordings() if not names or {r.program, r.path.stem} & {*names}]
     if names and (unknown := {*names} - {n for r in every for n in (r.program, r.path.stem)}):
         raise DecError(f"no recording is called {', '.join(sorted(unknown))}")
-    same, other = 0, list[str]()
+    same, other, left = 0, list[str](), list[str]()
     for one in every:
         with tempfile.TemporaryDirectory() as folder:
             upstream = Upstream.of(snapshots, one.repo, one.commit, Path(folder))
             if upstream is None:
                 print(f"{one.path.stem}: no snapshot of {one.repo} at {one.commit[:8]} in {snapshots}", file=sys.stderr)
+                left.append(one.path.stem)
                 continue
             try:
                 found = one.written(upstream)
             except DecError as error:
                 print(f"{one.path.stem}: {error}", file=sys.stderr)
+                left.append(one.path.stem)
                 continue
         if check:
             cases = json.loads(one.path.read_text("utf-8"))["cases"]
@@ -130,5 +132,7 @@ def command(
             head = json.dumps(found, separators=(",", ":"))
             one.path.write_text(f'{head[:-1]},"cases":[\n{lines}\n]}}\n', "utf-8")
             print(f"{one.path}: {len(one.cases)} cases")
+    if left and (names or len(left) == len(every)):
+        raise DecError(f"not run: {', '.join(left)}")
     if check and other:
         raise DecError(f"other values than recorded: {', '.join(other)} ({same} the same)")

@@ -103,7 +103,7 @@ RECORDINGS = [
         "4e7e0d47f33bc71070c1d38394bafbb52b117163",
         "lm_eval/filters/selection.py, MajorityVoteFilter",
         self_consistency,
-        tabled("{seed} {n}", "seed size n limit", CASES, prompt=(1, 2), eos=0),
+        tabled("{seed} {n}", "seed size n limit", (*CASES, (81, 5, 4, 6), (141, 5, 4, 6)), prompt=(1, 2), eos=0),
         "sampled",
         "both sides draw the same texts; the filter votes among their answers, which are compared, not the text that has one",
     ),
