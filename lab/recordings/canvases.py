@@ -292,7 +292,8 @@ RECORDINGS = [
         ),
         "greedy, sampled",
         "tau: threshold; as many steps as a block has cells; a stored version of a pull request's file (25803); the call of a "
-        "full block, for its keys and values, is left out",
+        "full block, for its keys and values, is left out"
+        "; its file was laid out by hand from a stored copy",
     ),
     Recording(
         "pangu_block",
@@ -315,7 +316,8 @@ RECORDINGS = [
         ),
         "greedy",
         "small: block_size over num_small_blocks; tau: threshold; entropies: alg entropy; a stored version of a pull request's "
-        "file (18828); no padding; a text is cut after its end token, as its scheduler does",
+        "file (18828); no padding; a text is cut after its end token, as its scheduler does"
+        "; its file was laid out by hand from a stored copy",
     ),
     Recording(
         "linear_spec",
@@ -332,6 +334,7 @@ RECORDINGS = [
         ),
         "greedy",
         "a stored version of a pull request's file (25802), without its statistics; the prompt's last token is the first seed; "
-        "a block begins where the text ends",
+        "a block begins where the text ends"
+        "; its file was laid out by hand from a stored copy",
     ),
 ]

@@ -34,6 +34,7 @@ def recorded(program: str, decode: str, rule: str, setting: str, name: str, rows
         case["prompt"] = (1, 2, 0)[: 1 + at % 3]
     run = partial(fast_dllm, decode=decode, setting=setting, name=name)
     notes = f"{name}: {setting}; remasking low_confidence; as many steps as cells, so that no block is left open"
+    notes += "; its file was laid out by hand from a stored copy"
     return Recording(program, *FAST, f"{FILE}, {decode} and {rule}", run, cases, "greedy, sampled", notes)
 
 
@@ -151,6 +152,7 @@ RECORDINGS = [
         ),
         "greedy, sampled",
         "tau: accept_thres; the end token is token 3; the filter is a stand-in: where a block was cut theirs "
-        "is given too few numbers and fails, this one takes zeros for them; live: how many positions each call sees",
+        "is given too few numbers and fails, this one takes zeros for them; live: how many positions each call sees"
+        "; its file was laid out by hand from a stored copy",
     ),
 ]  # fmt: skip

@@ -486,7 +486,8 @@ RECORDINGS = [
         ),
         "sampled",
         "num_iter is steps, choice_temperature heat, use_remask again; without the trained critic; the cosine schedule, which "
-        "is in a file that is not stored, is a stand-in",
+        "is in a file that is not stored, is a stand-in"
+        "; its file was laid out by hand from a stored copy",
     ),
     Recording(
         "soft_value",

@@ -450,18 +450,19 @@ BOTH: list[tuple[Any, ...]] = [
 ]
 _NOTE = "the target is ar/models/target, the head's folder heads/checkpoints/"
 _CUT = "calls are those behind which there is room for a whole block"
+_LAID = "; its file was laid out by hand from a stored copy"
 RECORDINGS = [
     Recording(
         "dflash2", *ZLAB, "dflash/model.py, dflash_generate and DFlash2DraftModel.propose", dflash2,
         tabled("{seed} {temperature}", "seed prompt temperature eos", BOTH, limit=28, block=5, k=4, **_folder("dflash2")),
         "greedy, sampled",
-        f"{_NOTE}dflash2, whose selector's top_k is k; {_CUT}, since the last blocks of a text are shorter there",
+        f"{_NOTE}dflash2, whose selector's top_k is k; {_CUT}, since the last blocks of a text are shorter there{_LAID}",
     ),
     Recording(
         "domino", *DOMINO, "code/dflash.py, DFlashDraftModel.spec_generate", domino,
         tabled("{seed} {temperature}", "seed prompt temperature eos", BOTH, limit=28, block=4, pure=1, **_folder("domino")),
         "greedy, sampled",
-        f"{_NOTE}domino, with shifted labels; pure: pure_draft_prefix_len; {_CUT}",
+        f"{_NOTE}domino, with shifted labels; pure: pure_draft_prefix_len; {_CUT}{_LAID}",
     ),
     *(
         Recording(

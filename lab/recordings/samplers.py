@@ -277,6 +277,7 @@ RECORDINGS = [
         ),
         "greedy, sampled",
         "an open pull request of vLLM's; the authors' repository (YecanLee/Mink) is not stored; where a temperature is set, "
-        "tau is 0, since there its range is of logits over the temperature and here, as in the paper, of the logits",
+        "tau is 0, since there its range is of logits over the temperature and here, as in the paper, of the logits"
+        "; its file was laid out by hand from a stored copy",
     ),
 ]

@@ -120,7 +120,8 @@ RECORDINGS = [
         ),
         "greedy",
         "tau: threshold, edit: edit_threshold, rounds: max_post_edit_steps; asked: what each call sees; its scheduler is a "
-        "stand-in. A later file there (0fbe7e46) counts the last round among `rounds`",
+        "stand-in. A later file there (0fbe7e46) counts the last round among `rounds`"
+        "; its file was laid out by hand from a stored copy",
     ),
     Recording(
         "fast_dllm_v2",
@@ -139,7 +140,8 @@ RECORDINGS = [
             size=6,
         ),
         "greedy",
-        "tau: threshold, small: sub_block_size; canvases: what each call with masks sees; its scheduler is a stand-in",
+        "tau: threshold, small: sub_block_size; canvases: what each call with masks sees; its scheduler is a stand-in"
+        "; its file was laid out by hand from a stored copy",
         "sglang_hierarchy",
     ),
 ]
