@@ -164,7 +164,7 @@ RAW = PLAIN.replace("x ~ target(ctx)", "p = target(ctx)\n        x ~ warp(log(p.
         (RAW.replace("log(p.raw)", "p.logits"), []),
         (RAW.replace("log(p.raw)", "where(k > 1, log(p.raw), p.logits)"), ["log-probabilities"]),
         (RAW.replace("x ~ warp(log(p.raw)", "y = max(log(p.raw))\n        x ~ warp(p.logits"), []),
-        ("freedave", ["no-errors"]),
+        ("dllm_self_speculative", ["no-errors"]),
         ("fast_dllm_uncached", ["no-errors"]),
     ],
     ids=["raw", "scores", "either", "beside", "canvas", "uncached"],

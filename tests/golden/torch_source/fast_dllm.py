@@ -12,7 +12,7 @@ from decgraph.backends.torch.ops.request import commit
 
 take_first = typed_op("take_first", "position<c>[cells.c]", "int")
 canvas_put_token = typed_op(
-    "canvas.put", "canvas<c,V>", "position<c>[part.c<=256]", "draw<V>[part.c<=256]", "bool[part.c<=256]",
+    "canvas.put", "canvas<c,V>", "position<c>[part.c<=1024]", "draw<V>[part.c<=1024]", "bool[part.c<=1024]",
     kind="token", has_mask=True, open=True
 )
 
