@@ -50,7 +50,7 @@ def test_list(capsys: Capture) -> None:
     assert set(entries) == set(stdlib.names())
     one = entries["speculative"]
     known = ["name", "family", "claim", "source", "file", "title", "wave", "status", "code", "note"]
-    assert list(one) == [*known, "about", "kinds", "externs", "promises"]
+    assert list(one) == [*known, "about", "searched", "kinds", "externs", "promises"]
     assert one["claim"] == "refines autoregressive(target) in distribution"
     assert "Leviathan" in one["source"]
     assert Path(one["file"]).read_text().startswith("algorithm speculative")

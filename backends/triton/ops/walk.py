@@ -327,7 +327,7 @@ def places_of(s: Step, op: Op, xs: Operand | Topology) -> Operand | None:
     v, w = (s.packed(s.tokens_of(s.env[x])) for x in (part.operands[0], same.operands[1]))
     text, key, n = s.lanes(v), s.lanes(w), s.lives(w).sum(1, keepdim=True)
     size = int(text.shape[1])
-    good = s.lanes(np.arange(size) < count_of(xs)) if is_static(xs) else fitted(s.lives(xs), size)
+    good = s.lanes(np.arange(size) < count_of(xs)) if is_static(xs) else fitted(s.lives(cast(Operand, xs)), size)
     for d in range(int(key.shape[1])):
         here = (text == key[:, d : d + 1]) | (d >= n)
         good = good & torch.nn.functional.pad(here[:, d:], (0, min(d, size)), value=True)

@@ -26,9 +26,10 @@ from decgraph.runtime.request import Request
 PROGRAMS = (
     "adablock", "coherent_contextual", "credit_decoding", "d3llm", "dilated", "dinfer_hierarchy", "dparallel", "dream",
     "dream_confidence", "dream_margin", "dream_origin", "eb_sampler", "entropy_renoise", "eoser", "eoser_ass",
-    "explore_exploit", "fast_dllm_dream_quota", "fast_dllm_uncached", "group_masked", "hyperschedule", "joint_threshold",
+    "explore_exploit", "fast_diffuser", "fast_dllm_dream_quota", "fast_dllm_uncached", "group_masked", "hyperschedule",
+    "joint_threshold",
     "klass", "llada", "local_leap", "maskgit", "prophet", "remdm_loop", "saber", "sdlm", "secondary_remask", "set_block",
-    "sglang_joint_threshold", "static_masked", "zipar",
+    "static_masked", "zipar",
 )  # fmt: skip
 """Programs that can wait for an engine at every call."""
 REFUSED = {
