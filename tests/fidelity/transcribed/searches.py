@@ -16,7 +16,8 @@ from fidelity.watched import Watched, run
 import decgraph
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
-from lab.recordings.searches import ending, mixing, promise, spelled, table, value
+from lab.recordings.searches import ending, promise, spelled, table, value
+from lab.recordings.superposed import mixing
 from lab.recordings.tables import Letters, Stream
 
 
