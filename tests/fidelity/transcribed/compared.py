@@ -67,11 +67,6 @@ def tokens(done: Watched, case: Mapping[str, Any]) -> Columns:
     return {"tokens": done.tokens}
 
 
-def by_step(done: Watched, case: Mapping[str, Any]) -> Columns:
-    """What ours writes, and what each step commits of it."""
-    return {"tokens": done.tokens, "committed": done.committed}
-
-
 def by_call(done: Watched, case: Mapping[str, Any] | None = None) -> Columns:
     """What ours writes, and what each call drafts and accepts."""
     calls = done.calls
