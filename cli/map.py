@@ -171,4 +171,4 @@ class _Told:
                 print(f"{todo} rows are left; --resume goes on", file=sys.stderr)
         if self.interrupted:
             return output.INTERRUPTED
-        return output.USER_ERROR if self.errors or failed else 0
+        return output.FAILED if self.errors or failed else 0

@@ -119,7 +119,9 @@ def command(
     if result.reason == "interrupted":
         raise typer.Exit(output.INTERRUPTED)
     if result.error is not None:
-        raise typer.Exit(output.USER_ERROR) if shown.json else unnumbered(result.error)
+        if not shown.json:
+            output.report(unnumbered(result.error))
+        raise typer.Exit(output.FAILED)
 
 
 def open_session(

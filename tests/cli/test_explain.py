@@ -48,7 +48,7 @@ def test_calls_of_a_policy_are_shown_with_their_clause_at_the_line_of_the_call(c
     ],
 )
 def test_refusals(arguments: list[str], word: str, capsys: Capture) -> None:
-    assert main(["explain", *arguments]) == 1
+    assert main(["explain", *arguments]) == 2
     out, err = capsys.readouterr()
     assert word in err and out == ""
 

@@ -84,7 +84,7 @@ def test_usage_errors_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_user_errors_exit_1_without_a_traceback(verb, capsys: pytest.CaptureFixture[str]) -> None:
     verb(DecError("gamma is 40; it must be in 1..32", hint="--set gamma=32"))
-    assert cli.main(["boom"]) == 1
+    assert cli.main(["boom"]) == 2
     assert capsys.readouterr() == ("", "error: gamma is 40; it must be in 1..32\n  = try: --set gamma=32\n")
 
 

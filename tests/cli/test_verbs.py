@@ -77,7 +77,7 @@ def test_list_filters(filters: list[str], found: str, lacks: str, capsys: Captur
     assert main(["list", *filters, "--quiet"]) == 0
     names = capsys.readouterr().out.splitlines()
     assert found in names and lacks not in names and set(names) < set(stdlib.names())
-    assert main(["list", "--kind", "maksed"]) == 1
+    assert main(["list", "--kind", "maksed"]) == 2
     assert "one of causal" in capsys.readouterr().err
 
 
@@ -152,7 +152,7 @@ def test_check_all_goes_over_the_shelf(monkeypatch: pytest.MonkeyPatch, capsys: 
     ],
 )
 def test_refusals(arguments: list[str], word: str, capsys: Capture) -> None:
-    assert main(arguments) == 1
+    assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert word in err
     assert out == ""
@@ -162,7 +162,7 @@ def test_diagnostics_of_a_file_have_place_and_caret(tmp_path: Path, capsys: Capt
     file = tmp_path / "wrong.dec"
     file.write_text("algorithm wrong(target: causal):\n    while not done:\n        commit y\n")
     for verb in (["check"], ["compile"], ["explain"]):
-        assert main([*verb, str(file)]) == 1
+        assert main([*verb, str(file)]) == 2
         err = capsys.readouterr().err
         assert f"{file}:3:16" in err
         assert "^" in err
