@@ -11,6 +11,7 @@ import pytest
 from lib.stdlib.table_models import NAMES
 
 from decgraph import stdlib
+from decgraph.cli import new
 from decgraph.cli.main import main
 from decgraph.ir.text import parse_module, print_module
 
@@ -216,16 +217,22 @@ def test_explain_tells_lines_and_draws(capsys: Capture) -> None:
         assert word in out
 
 
-def test_new_writes_a_file_that_checks_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k == "search" else k for k in new.KINDS])
+def test_new_writes_a_file_that_checks_out(
+    kind: str, tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "mine"]) == 0
-    assert "wrote mine.dec" in capsys.readouterr().out
-    assert main(["fmt", "--check", "mine.dec"]) == 0
-    got = as_json(capsys, "check", "mine.dec", "--models", "2")
-    assert (got["name"], got["verdict"]) == ("mine", "proved")
-    assert main(["new", "mine"]) == 1
-    assert "--force" in capsys.readouterr().err
-    assert as_json(capsys, "new", "mine.dec", "--force") == {"name": "mine", "file": "mine.dec"}
+    assert main(["new", "own", "--kind", kind]) == 0
+    assert "wrote own.dec; next: decgraph run own.dec --prompt" in capsys.readouterr().out
+    assert "mine" not in Path("own.dec").read_text() and main(["fmt", "--check", "own.dec"]) == 0
+    few = ["--set", "length=2"] * (kind == "masked") + ["--set", "k=2"] * (kind == "search")
+    got = as_json(capsys, "check", "own.dec", "--models", "2", *few)
+    assert (got["name"], got["verdict"]) == ("own", "holds" if kind == "search" else "proved")
+    assert main(["run", "own.dec", "--prompt", "ab", "-n", "3", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["new", "own", "--kind", kind]) == 2 and "--force" in capsys.readouterr().err
+    assert as_json(capsys, "new", "own.dec", "--force") == {"name": "own", "file": "own.dec"}
+    assert main(["new", "own", "--kind", "none"]) == 2 and "head, masked, rule, search, speculative" in capsys.readouterr().err
 
 
 def test_kernels_and_how_steps_run(capsys: pytest.CaptureFixture[str]) -> None:
