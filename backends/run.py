@@ -33,7 +33,7 @@ from decgraph.runtime.result import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped, Timing
+from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Noted, Stopped, Timing
 
 Seen = Mapping[str, tuple[tuple[int, int], int]]
 """By a loop's place its progress, and the iteration that made it."""
@@ -496,6 +496,15 @@ class Run(Backend):
         """Call the listener, where there is one."""
         if self.listener is not None:
             self.listener(event)
+
+    def note(self, name: str, value: float, *, token: bool = False) -> None:
+        """Tell a figure of the program; those of a sub-run are not the run's."""
+        if self.parent is None:
+            self.noted(Noted(name, value if isinstance(value, int) else float(value), token))
+
+    def noted(self, event: Noted) -> None:
+        """Called with a figure of the program."""
+        self.emit_event(event)
 
     def nothing(self, op: Op, what: str) -> Any:
         """A choice among no candidates. Raises OpError."""

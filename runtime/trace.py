@@ -38,6 +38,15 @@ class DraftEnded:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """The program noted a figure. token: whether the value is the id of one."""
+
+    name: str
+    value: float
+    token: bool = False
+
+
+@dataclass(frozen=True)
 class Pruned:
     """A tree was pruned before verification: node i was node `kept[i]` before, and `dropped` drafts were removed."""
 
@@ -119,7 +128,9 @@ class ModelCall:
     computed: int | None = None
 
 
-Event = Drafted | DraftEnded | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+Event = (
+    Drafted | DraftEnded | Noted | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+)
 
 
 class Commits:
@@ -163,10 +174,37 @@ def wilson(taken: int, tested: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """What a program noted under a name: how many times, the last value, and of numbers the mean and both ends."""
+
+    count: int
+    last: float
+    total: float
+    low: float
+    high: float
+    token: bool = False
+
+    @property
+    def mean(self) -> float:
+        """The mean of numbers; of conditions the share that held."""
+        return self.total / self.count
+
+    def and_(self, e: Noted) -> Figure:
+        """With one more value."""
+        ends = min(self.low, e.value), max(self.high, e.value)
+        return Figure(self.count + 1, e.value, self.total + e.value, *ends, e.token)
+
+    def __str__(self) -> str:
+        if self.token or self.count == 1:
+            return f"{'token ' * self.token}{self.last:.4g}"
+        return f"{self.mean:.4g} on average of {self.count} ({self.low:.4g} to {self.high:.4g}), {self.last:.4g} at last"
+
+
+@dataclass(frozen=True)
 class Stats:
     """The numbers of one run. `drafted` counts the drafts of its own trees that were not pruned away; `tested` and `accepted`
     count them by depth, the children of a root first, up to the end of the text. Calls are those of sub-runs too.
-    `draft_errors`: how often an error ended a draft, by what it said.
+    `draft_errors`: how often an error ended a draft, by what it said. `notes`: what the program noted, by name.
     """
 
     tokens: int = 0
@@ -180,6 +218,7 @@ class Stats:
     stopped: str = ""
     calls: dict[str, int] = field(default_factory=dict, compare=False)
     draft_errors: dict[str, int] = field(default_factory=dict, compare=False)
+    notes: dict[str, Figure] = field(default_factory=dict, compare=False)
 
     @property
     def ended_drafts(self) -> int:
@@ -224,6 +263,8 @@ class Stats:
                     tally.drafted += 1
                 case DraftEnded():
                     tally.errors[e.error] = tally.errors.get(e.error, 0) + 1
+                case Noted():
+                    tally.note(e)
                 case Pruned():
                     tally.drafted -= e.dropped
                 case Rejected():
@@ -273,7 +314,7 @@ class Tally:
     """Counters of a run: `Stats.of` fills them from events, and a backend that nobody listens to counts in them directly."""
 
     __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls",
-                 "last", "errors")  # fmt: skip
+                 "last", "errors", "notes")  # fmt: skip
 
     def __init__(self) -> None:
         self.tokens = self.target = self.draft = self.drafted = self.unmasked = self.remasked = 0
@@ -281,6 +322,7 @@ class Tally:
         self.accepted: dict[int, int] = {}
         self.calls: dict[str, int] = {}
         self.errors: dict[str, int] = {}
+        self.notes: dict[str, Figure] = {}
         self.last: list[tuple[int, bool]] = []  # the tests since the last commit: depth, and whether a draft was accepted
         self.stopped = ""
 
@@ -302,6 +344,11 @@ class Tally:
         if self.last:
             _settle(self.last, tokens if cut else None, self.tested, self.accepted)
 
+    def note(self, e: Noted) -> None:
+        """The program noted a figure."""
+        before = self.notes.get(e.name)
+        self.notes[e.name] = Figure(1, *[e.value] * 4, e.token) if before is None else before.and_(e)
+
     def called(self, other: Tally) -> None:
         """Count a sub-run's calls."""
         self.target += other.target
@@ -315,7 +362,8 @@ class Tally:
         depths = range(1, max(self.tested, default=0) + 1)
         return Stats(self.tokens, self.target, self.draft, self.drafted, self.unmasked, self.remasked,
                      tuple(self.tested.get(d, 0) for d in depths), tuple(self.accepted.get(d, 0) for d in depths),
-                     self.stopped, dict(self.calls), dict(self.errors))  # fmt: skip
+                     self.stopped, dict(self.calls), dict(self.errors),
+                     dict(self.notes))  # fmt: skip
 
 
 class Recorded(Protocol):

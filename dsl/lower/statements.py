@@ -12,7 +12,7 @@ from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.builtins import SEVERAL
 from decgraph.dsl.lower.calls import bind
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
-from decgraph.dsl.lower.expr import element_type, iterable
+from decgraph.dsl.lower.expr import element_type, iterable, plain_int
 from decgraph.dsl.lower.flow import EXIT, STOP, VERDICT, assigned, branch, loop, set_left, suite
 from decgraph.dsl.lower.progress import check_rule, is_done, waits_for_cells
 from decgraph.dsl.lower.sizes import size
@@ -400,6 +400,15 @@ def do(lw: Lowering, s: S.Do) -> None:
     lw.fail(s.span, "this call does nothing on its own", advice or other, code="E300")
 
 
+def note(lw: Lowering, s: S.Note) -> None:
+    """`note name = value`. Its draws and calls have sites of their own, so that those of the program stay what they are."""
+    sites, prefix = lw.sites, lw.prefix
+    lw.sites, lw.prefix = {}, [*prefix, f"{s.name}@{s.span.start}"]
+    v = plain_int(lw, lw.expr(s.value))
+    lw.emit("note", v, span=s.value.span, name=s.name, **({"token": True} if v.type.is_token else {}))
+    lw.sites, lw.prefix = sites, prefix
+
+
 def across(lw: Lowering, s: S.Across) -> None:
     """`across batch:`, for which the sequences of a batch wait for each other."""
     if s.name != "batch":
@@ -530,6 +539,7 @@ TABLE: dict[type, Callable[..., object]] = {
     S.Remask: remask,
     S.Do: do,
     S.Across: across,
+    S.Note: note,
     S.Canvas: canvas_decl,
     S.ModelDecl: model_decl,
     S.NoiseDecl: noise_decl,
