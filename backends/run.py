@@ -500,9 +500,9 @@ class Run(Backend):
     def note(self, name: str, value: float, *, token: bool = False) -> None:
         """Tell a figure of the program; those of a sub-run are not the run's."""
         if self.parent is None:
-            self.noted(Noted(name, value if isinstance(value, int) else float(value), token))
+            self.tell_note(Noted(name, value if isinstance(value, int) else float(value), token))
 
-    def noted(self, event: Noted) -> None:
+    def tell_note(self, event: Noted) -> None:
         """Called with a figure of the program."""
         self.emit_event(event)
 

@@ -189,15 +189,20 @@ class Figure:
         """The mean of numbers; of conditions the share that held."""
         return self.total / self.count
 
-    def and_(self, e: Noted) -> Figure:
+    def then(self, e: Noted) -> Figure:
         """With one more value."""
         ends = min(self.low, e.value), max(self.high, e.value)
         return Figure(self.count + 1, e.value, self.total + e.value, *ends, e.token)
 
+    def to_json(self) -> dict[str, float | None]:
+        """last and count, and of numbers mean, min and max; None for what is no finite number, which JSON does not have."""
+        ends = {} if self.token else {"mean": self.mean, "min": self.low, "max": self.high}
+        return {k: v if v - v == 0 else None for k, v in {"last": self.last, **ends, "count": self.count}.items()}
+
     def __str__(self) -> str:
-        if self.token or self.count == 1:
-            return f"{'token ' * self.token}{self.last:.4g}"
-        return f"{self.mean:.4g} on average of {self.count} ({self.low:.4g} to {self.high:.4g}), {self.last:.4g} at last"
+        if self.count == 1:
+            return f"{self.last:.4g}"
+        return f"{self.last:.4g} at last, {self.mean:.4g} on average of {self.count}, from {self.low:.4g} to {self.high:.4g}"
 
 
 @dataclass(frozen=True)
@@ -224,6 +229,11 @@ class Stats:
     def ended_drafts(self) -> int:
         """How many drafts ended with an error."""
         return sum(self.draft_errors.values())
+
+    @property
+    def noted(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """The field `notes` of a record in JSON; {} where nothing was noted."""
+        return {"notes": {name: figure.to_json() for name, figure in self.notes.items()}} if self.notes else {}
 
     @staticmethod
     def errors_of(runs: Iterable[Stats]) -> dict[str, int]:
@@ -347,7 +357,7 @@ class Tally:
     def note(self, e: Noted) -> None:
         """The program noted a figure."""
         before = self.notes.get(e.name)
-        self.notes[e.name] = Figure(1, *[e.value] * 4, e.token) if before is None else before.and_(e)
+        self.notes[e.name] = Figure(1, *[e.value] * 4, e.token) if before is None else before.then(e)
 
     def called(self, other: Tally) -> None:
         """Count a sub-run's calls."""

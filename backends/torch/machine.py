@@ -288,9 +288,9 @@ class TorchMachine(Run):
         super().finish()
         self.tally.stopped = self.reason
 
-    def noted(self, event: Noted) -> None:
+    def tell_note(self, event: Noted) -> None:
         self.tally.note(event)
-        super().noted(event)
+        super().tell_note(event)
 
     def end_draft(self, event: DraftEnded) -> None:
         self.tally.errors[event.error] = self.tally.errors.get(event.error, 0) + 1

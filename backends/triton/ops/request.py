@@ -121,6 +121,12 @@ def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
     return kept
 
 
+@step("note")
+def note(s: Step, op: Op, x: Operand) -> None:
+    """A figure of the program."""
+    s.counts.note(op.attrs["name"], s.lanes(x))
+
+
 @step("ended")
 def ended(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> Operand:
     """Whether the text ends along tokens."""
