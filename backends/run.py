@@ -34,6 +34,7 @@ from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
 from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Noted, Stopped, Timing
+from decgraph.runtime.words import TEXT, spelling_for, token_of
 
 Seen = Mapping[str, tuple[tuple[int, int], int]]
 """By a loop's place its progress, and the iteration that made it."""
@@ -496,6 +497,11 @@ class Run(Backend):
         """Call the listener, where there is one."""
         if self.listener is not None:
             self.listener(event)
+
+    def token_of(self, text: str) -> int:
+        """The token that has a text: as the session has bound it, else as the main model spells it."""
+        found = self.whole.params.get(TEXT + text)
+        return int(found) if found is not None else token_of(text, spelling_for(None, self.whole.main))
 
     def note(self, name: str, value: float, *, token: bool = False) -> None:
         """Tell a figure of the program; those of a sub-run are not the run's."""

@@ -122,6 +122,7 @@ CHEAP = frozenset(
         "request",
         "topology",
         "vocab_size",
+        "token",
         "len",
         "as_int",
         "face",

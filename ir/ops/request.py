@@ -358,6 +358,25 @@ class VocabSize:
     refusals = ()
 
 
+@op("token")
+class TokenOf:
+    """The token of the main model's tokenizer that has a text (attribute text), found when models are bound. In a check it is
+    any token, a different one from world to world."""
+
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
+        return (Type("token", (attrs["vocab"],)),)
+
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
+        return (m.token_of(op.attrs["text"]),)
+
+    attrs = ("text", "vocab")
+    label, batch = labels.nothing, "scalar"
+    samples = (('%z = token(text = "b", vocab = "V")', 1),)
+    refusals = ()
+
+
 @op("text_of")
 class TextOf:
     """The text of tokens, of a path, or of a node's path."""

@@ -159,6 +159,12 @@ def note(m: Machine, x: object, *, name: str, token: bool = False) -> None:
     m.note(name, ids_of(x)[0] if token else plain(host(x)), token=token)
 
 
+@lowering("token")
+def token(m: Machine, *, text: str) -> int:
+    """The token that has a text."""
+    return m.token_of(text)
+
+
 @lowering("completes")
 def completes(m: Machine, path: TorchPath, s: str) -> bool:
     """Whether the text of a path holds a string."""
