@@ -129,7 +129,18 @@ class ModelCall:
 
 
 Event = (
-    Drafted | DraftEnded | Noted | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+    Drafted
+    | DraftEnded
+    | Noted
+    | Pruned
+    | Accepted
+    | Rejected
+    | Emitted
+    | Unmasked
+    | Remasked
+    | Committed
+    | Stopped
+    | ModelCall
 )
 
 

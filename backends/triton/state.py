@@ -497,4 +497,12 @@ class Counts:
 
     def buffers(self) -> list[Tensor]:
         """All that is counted by lane, [B, ...]."""
-        return [self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values(), *self.notes.values()]
+        return [
+            self.tested,
+            self.accepted,
+            self.drafted,
+            self.unmasked,
+            self.remasked,
+            *self.often.values(),
+            *self.notes.values(),
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from decgraph.dsl import syntax as S
@@ -237,6 +238,8 @@ def ifexp(lw: Lowering, e: S.IfExp) -> Value:
     """`a if cond else b`: only the chosen side is computed."""
     cond = lw.expr(e.cond)
     regions = (lw.region([], e.then), lw.region([], e.orelse))
+    if any(r.yields[0].type.is_token for r in regions):
+        regions = tuple(replace(r, yields=(lw.token(r.yields[0]),)) for r in regions)
     return lw.emit("if", cond, regions=regions, span=e.span)[0]
 
 

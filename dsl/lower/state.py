@@ -59,8 +59,12 @@ def spoken(message: str) -> str:
     return _IR_TYPE.sub(said, message)
 
 
-COMPARED = (None, "eq", "ne")
-"""The functions `fn` of ops that take a text for a token: none is arithmetic."""
+TEXTS = {
+    "node": "its text is text_of(n), its last token n.token",
+    "path": "its text is text_of(p), its tokens p.token",
+    "dist": 'its likeliest token is argmax(p), the probability of a token p["the"]',
+}
+"""What to compare with a text in the place of something else."""
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
 PLACELESS = frozenset(("normalize", "softmax", "renorm", "face"))  # of these warp alone gives numbers a place
@@ -246,10 +250,13 @@ class Lowering:
             out = self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:
             as_tokens = tuple(map(self.token, operands))
-            if as_tokens != operands and attrs.get("fn") in COMPARED:
+            fits = opcode != "map" or attrs["fn"] in ("eq", "ne") and all(v.type.is_token for v in as_tokens)
+            if fits and as_tokens != operands:
                 with suppress(DecError):  # neither does it take tokens
                     return self.emit(opcode, *as_tokens, regions=regions, span=span, names=names, **attrs)
             said = spoken(str(error))
+            if not error.hint and any(v in self.texts for v in operands):
+                error.hint = next((TEXTS[v.type.elem] for v in operands if v.type.elem in TEXTS), "")
             mixed = {"position", "int"} <= set(re.findall(r"[a-z]+", said)) and "do not go together" in said
             self.fail(span or self.span, said, error.hint or (POSITIONS if mixed else ""), code="E210")
         if (

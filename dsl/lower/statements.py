@@ -334,7 +334,7 @@ def emit(lw: Lowering, s: S.Emit) -> None:
     """`emit y`, in a rule."""
     if "%has_emit" not in lw.env:
         lw.fail(s.span, "emit stands in a rule", code="E300")
-    lw.env["%emit"] = lw.expr(s.value)
+    lw.env["%emit"] = lw.token(lw.expr(s.value))
     lw.env["%has_emit"] = lw.const(True)
 
 
@@ -348,6 +348,7 @@ def return_(lw: Lowering, s: S.Return) -> None:
         set_left(lw, EXIT)
         return
     extra: list[Value] = []
+    values = [lw.token(v) for v in values]
     for v in values:
         inner = v.type
         while inner.elem == "list" and isinstance(inner.of[0], Type):
