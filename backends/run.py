@@ -503,8 +503,8 @@ class Run(Backend):
         found = self.whole.params.get(TEXT + text)
         return int(found) if found is not None else token_of(text, spelling_for(None, self.whole.main))
 
-    def note(self, name: str, value: float, *, token: bool = False) -> None:
-        """Tell a figure of the program; those of a sub-run are not the run's."""
+    def note(self, name: str, value: Any, /, *, token: bool) -> None:
+        """Tell a figure of the program, a number; those of a sub-run are not the run's."""
         if self.parent is None:
             self.tell_note(Noted(name, value if isinstance(value, int) else float(value), token))
 

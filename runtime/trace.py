@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,20 +129,8 @@ class ModelCall:
     computed: int | None = None
 
 
-Event = (
-    Drafted
-    | DraftEnded
-    | Noted
-    | Pruned
-    | Accepted
-    | Rejected
-    | Emitted
-    | Unmasked
-    | Remasked
-    | Committed
-    | Stopped
-    | ModelCall
-)
+Event = (Drafted | DraftEnded | Noted | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped
+         | ModelCall)  # fmt: skip
 
 
 class Commits:
@@ -208,7 +197,7 @@ class Figure:
     def to_json(self) -> dict[str, float | None]:
         """last and count, and of numbers mean, min and max; None for what is no finite number, which JSON does not have."""
         ends = {} if self.token else {"mean": self.mean, "min": self.low, "max": self.high}
-        return {k: v if v - v == 0 else None for k, v in {"last": self.last, **ends, "count": self.count}.items()}
+        return {k: v if math.isfinite(v) else None for k, v in {"last": self.last, **ends, "count": self.count}.items()}
 
     def __str__(self) -> str:
         if self.count == 1:
@@ -367,8 +356,8 @@ class Tally:
 
     def note(self, e: Noted) -> None:
         """The program noted a figure."""
-        before = self.notes.get(e.name)
-        self.notes[e.name] = Figure(1, *[e.value] * 4, e.token) if before is None else before.then(e)
+        before = self.notes.get(e.name, Figure(0, 0, 0, math.inf, -math.inf))
+        self.notes[e.name] = before.then(e)
 
     def called(self, other: Tally) -> None:
         """Count a sub-run's calls."""

@@ -43,8 +43,8 @@ def token_of(text: str, spelling: Spelling) -> int:
 
 
 def tokens_by_text(module: Module, name: str, tokenizer: Tokenizing | None, main: Model | None) -> dict[str, int]:
-    """The tokens that function `name` and those that it runs name by their texts, under `TEXT` and these. Raises DecError, with the place,
-    for a text that is not one token."""
+    """The tokens that function `name` and those that it runs name by their texts, each under `TEXT` and its text. Raises
+    DecError, with the place, for a text that is not one token."""
     ops = [op for f in functions_of(replace(module, main=name)) for op in ops_of(f) if op.opcode == "token"]
     spelling = spelling_for(tokenizer, main) if ops else None
     out: dict[str, int] = {}

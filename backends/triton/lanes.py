@@ -296,9 +296,9 @@ class Steps:
                 m.tally.accepted[depth] = int(accepted[depth])
         tokens = {op.attrs["name"] for op in m.function.body.walk() if op.opcode == "note" and op.attrs.get("token")}
         for name, figures in program.step.counts.notes.items():
-            count, *values = figures[job.lane].tolist()
+            count, last, total, low, high = figures[job.lane].tolist()
             if count:
-                m.tally.notes[name] = Figure(int(count), *values, name in tokens)
+                m.tally.notes[name] = Figure(int(count), last, total, low, high, name in tokens)
         calls = Counter(program.once) + Counter(look.calls)
         calls.update({name: n * look.iterations for name, n in program.each.items()})
         for name, n in calls.items():

@@ -406,7 +406,8 @@ def note(lw: Lowering, s: S.Note) -> None:
     sites, prefix = lw.sites, lw.prefix
     lw.sites, lw.prefix = {}, [*prefix, f"{s.name}@{s.span.start}"]
     v = plain_int(lw, lw.expr(s.value))
-    lw.emit("note", v, span=s.value.span, name=s.name, **({"token": True} if v.type.is_token else {}))
+    token: dict[str, Any] = {"token": True} if v.type.is_token else {}
+    lw.emit("note", v, span=s.value.span, name=s.name, **token)
     lw.sites, lw.prefix = sites, prefix
 
 
