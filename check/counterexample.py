@@ -335,7 +335,7 @@ def explain(failure: Failure) -> Counterexample:
         again.kind,
         case.request.prompt,
         requested(case.request),
-        dict(case.params),
+        case.values,
         [from_there(m.describe(), place_of(again)) for m in case.models.values() if hasattr(m, "describe")],
         decisions,
         again.ours,

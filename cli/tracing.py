@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from decgraph.runtime.trace import Noted
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
 from decgraph.views.steps import DraftTree, DrawnNode, RecordedStep, instructive
@@ -37,6 +38,12 @@ def show(console: Console, run: Trace, number: int | None) -> None:
         console.print(Text(f"\nstep {chosen + 1}: {several(steps[chosen].count, 'token')} committed", "bold"))
         for tree in steps[chosen].trees[:4]:
             console.print(drawn(run, tree, chosen))
+    if run.stats.notes:
+        console.print(Text("\nnotes by step", "bold"))
+        for n, step in enumerate(steps[:MOST], 1):
+            notes = [(e.name, e.value, e.token) for s in step.events if isinstance(e := s.event, Noted)]
+            told = (f"{name} {repr(run.piece(int(value))) if token else f'{value:.4g}'}" for name, value, token in notes)
+            console.print(Text(f"{n:>4} {'  '.join(told)}"), soft_wrap=True)
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
         counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)

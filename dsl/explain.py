@@ -267,6 +267,7 @@ WORDS: dict[type, Callable[..., str]] = {
     S.CachePolicy: lambda s: f"{expression(s.model)} reuses what it computed before, by {expression(s.policy)}",
     S.ModelDecl: lambda s: f"{s.name} is the model {expression(s.value)}, which shares weights",
     S.NoiseDecl: lambda s: f"{s.name} is noise that several draws share",
+    S.Note: lambda s: f"note {expression(s.value)} as {s.name}, for the trace and the statistics",
     S.State: state,
     S.Unmask: unmask,
     S.Remask: lambda s: f"mask {expression(s.target)} again" + (f" where {expression(s.where)}" if s.where is not None else ""),

@@ -27,8 +27,8 @@ ITEMS = (
 """What starts a definition."""
 
 STATEMENTS = (
-    "refines", "ensures", "keeps", "state", "canvas", "cache", "model", "noise", "verify", "prune",
-    "commit", "accept", "emit", "return", "break", "grow", "unmask", "remask", "while", "loop", "repeat",
+    "refines", "ensures", "keeps", "state", "canvas", "cache", "model", "noise", "note", "verify",
+    "prune", "commit", "accept", "emit", "return", "break", "grow", "unmask", "remask", "while", "loop", "repeat",
     "for", "lanes", "if", "elif", "else", "draft", "across",
 )  # fmt: skip
 """What starts a statement."""
@@ -51,7 +51,7 @@ RESERVED = (
 
 DECLARING = frozenset((
     "algorithm", "rule", "policy", "def", "extern", "from", "state", "canvas", "cache", "model", "noise",
-    "verify", "prune", "lanes", "draft", "refines", "keeps", "unmask", "remask", "across",
+    "note", "verify", "prune", "lanes", "draft", "refines", "keeps", "unmask", "remask", "across",
 ))  # fmt: skip
 """Words that are keywords only before a name, so that `model(c)` or `state[i] = 3` can start a line."""
 

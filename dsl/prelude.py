@@ -76,7 +76,8 @@ SCOPES = {"PerSequence": "sequence", "PerSession": "session", "PerBatch": "batch
 
 STATEMENTS = (
     "accept", "across_batch", "bounded", "cache", "canvas", "cat", "commit", "draft", "emit", "ensures", "fresh",
-    "keeps_support", "lanes", "loop", "output", "path", "prune", "refines", "remask", "repeat", "run", "unmask", "verify",
+    "keeps_support", "lanes", "loop", "note", "output", "path", "prune", "refines", "remask", "repeat", "run", "unmask",
+    "verify",
 )  # fmt: skip
 """What is a statement of the language, or a part of one; `fresh` is the value of what is declared without one."""
 

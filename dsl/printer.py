@@ -240,6 +240,7 @@ _STATEMENTS: dict[type, Callable[..., str]] = {
     s.Canvas: lambda n: f"canvas {n.name}: {expression(n.length)}{_opt('growing to', n.grow_to)}",
     s.CachePolicy: lambda n: f"cache {_at(n.model, _POSTFIX)} by {_at(n.policy, _POSTFIX)}",
     s.ModelDecl: lambda n: f"model {n.name} = {expression(n.value)}",
+    s.Note: lambda n: f"note {n.name} = {expression(n.value)}",
     s.NoiseDecl: lambda n: f"noise {n.name}[{_list(n.dims)}]: {n.kind}",
     s.Verify: _verify,
     s.Prune: lambda n: f"prune {_at(n.tree, _POSTFIX)} to {expression(n.to)}",

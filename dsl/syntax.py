@@ -95,6 +95,14 @@ class NoiseDecl(Stmt, Named):
 
 
 @dataclass(frozen=True, slots=True)
+class Note(Stmt, Named):
+    """`note name = value`: a figure of the run, for people."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Verify(Stmt):
     """`verify tree by rule against evidence`; the rule is a Name or a Call."""
 

@@ -68,6 +68,7 @@ STATEMENT_LINES: dict[str, str] = {
     "cache": "cache model by policy: which positions a call recomputes",
     "model": "model name = a model built from parts",
     "noise": "noise name[dims]: race|unit",
+    "note": "note name = value: a figure of the run, shown in traces and summed up in its statistics",
     "draft": "draft t: a block that grows a tree of drafted tokens",
     "grow": "grow tokens at nodes with column = value: new nodes of the tree that is being drafted",
     "verify": "verify tree by rule against target(tree): which nodes are accepted",

@@ -36,7 +36,7 @@ WRITTEN = {
     "prob": "a number",
     "automaton": 'an automaton: {"next": [[1, 0], [-1, 1]], "accepting": [1]} with a row for every state and an entry '
     "for every token, or a JSON file that holds one; a regular expression; a file schema.json, grammar.lark or pattern.regex",
-    "token": "a token id",
+    "token": "a token id, or the text of one token",
 }
 """How a value of each kind is written."""
 
@@ -314,14 +314,14 @@ READERS: dict[str, Callable[[ParamValue], ParamValue]] = {
 
 
 def is_text(p: Param, v: object) -> bool:
-    """Whether a value for a vector of tokens is a text, which a tokenizer has to encode, and not a written list of ids."""
+    """Whether a value for tokens is a text, which a tokenizer has to encode, and not a written id or list of ids."""
     t = p.value.type
-    if t.elem != "token" or len(t.dims) != 1 or not isinstance(v, str):
+    if t.elem != "token" or len(t.dims) > 1 or not isinstance(v, str):
         return False
     try:
         _value(t, v)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        return not v.strip().startswith("[")
+        return not (t.dims and v.strip().startswith("["))
     return False
 
 

@@ -31,6 +31,7 @@ from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats, Timing
+from decgraph.runtime.words import spelling_for, token_of, tokens_by_text
 
 if TYPE_CHECKING:
     from decgraph.runtime.conversation import Conversation
@@ -165,6 +166,7 @@ class Session:
         if self.models:
             check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
+        self._texts = tokens_by_text(module, self.function.name, tokenizer, self._main)
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[tuple[str, str], object] = {}
         self.generation: Mapping[str, object] | None = None
@@ -196,7 +198,10 @@ class Session:
         for p in self.function.params if tokenizer is not None else ():
             value = params.get(p.name, p.default if p.has_default else None)
             if tokenizer is not None and is_text(p, value):
-                out[p.name] = list(tokenizer.encode(str(value)))
+                whole = bool(p.value.type.dims)
+                out[p.name] = (
+                    list(tokenizer.encode(str(value))) if whole else token_of(str(value), spelling_for(tokenizer, None))
+                )
         return out
 
     def run(
@@ -364,9 +369,14 @@ class Session:
                            hint="give the prompt with these fields, or a Request that has them")  # fmt: skip
         return prompt
 
+    @property
+    def _main(self) -> Model | None:
+        """The first model that the function takes."""
+        return next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
+
     def _check(self, request: Request) -> None:
         refuse_unread(self.function, request, self.unread)
-        main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
+        main = self._main
         if main is not None:
             request.check_vocab(main.vocab.size)
         asks = request.logprobs is not None or request.prompt_logprobs is not None
@@ -399,7 +409,7 @@ class Session:
                 self.module,
                 self.function.name,
                 self.models,
-                self.params,
+                {**self.params, **self._texts},
                 request,
                 listener=hear if keep_events or not self.machine.counts else listener,
                 shared=self.shared if shared is None else shared,

@@ -139,6 +139,8 @@ def tokens_in(event: trace.Event) -> tuple[int, ...]:
             return event.tokens
         case trace.Drafted() | trace.Accepted() | trace.Rejected() | trace.Emitted() | trace.Unmasked():
             return (event.token,)
+        case trace.Noted(token=True):
+            return (int(event.value),)
     return ()
 
 
@@ -265,6 +267,8 @@ def entry(s: Stamped) -> list[Any]:
             return [*head, event.position]
         case trace.Committed():
             return [*head, list(event.tokens), event.cut]
+        case trace.Noted():
+            return [*head, event.name, rounded(event.value), event.token]
         case trace.Pruned():
             return [*head, event.dropped]
         case trace.DraftEnded():

@@ -37,7 +37,7 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
-from decgraph.runtime.trace import DraftEnded, Stats, Tally, Timing
+from decgraph.runtime.trace import DraftEnded, Noted, Stats, Tally, Timing
 
 
 class LaterDraw:
@@ -287,6 +287,10 @@ class TorchMachine(Run):
     def finish(self) -> None:
         super().finish()
         self.tally.stopped = self.reason
+
+    def tell_note(self, event: Noted) -> None:
+        self.tally.note(event)
+        super().tell_note(event)
 
     def end_draft(self, event: DraftEnded) -> None:
         self.tally.errors[event.error] = self.tally.errors.get(event.error, 0) + 1

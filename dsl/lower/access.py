@@ -155,7 +155,7 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         return lw.one("slice", v, *ends, span=span, has_lo=subs[0].lo is not None, has_hi=subs[0].hi is not None)
     if any(isinstance(s, S.Slice) for s in subs):
         lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E210")
-    ix = [lw.expr(s) for s in subs]
+    ix = [lw.token(lw.expr(s)) for s in subs]
     if t.elem == "index":
         return lw.one("index.ask", v, *ix, span=span, what="get", named=())
     if t.elem == "memory" and len(ix) == 1:

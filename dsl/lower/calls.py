@@ -192,6 +192,8 @@ def bind(
         out[k] = v
     for p in params:
         if p.name in out:
+            if p.type is not None and p.type.name == "token":
+                out[p.name] = lw.token(out[p.name])
             check_arg(lw, item, p, out[p.name], span)
         elif p.default is not None:
             out[p.name] = lw.expr(p.default)
@@ -264,6 +266,7 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
     args = [lw.expr(a) for a in e.args]
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
     returns = at_most(type_of(lw, item.returns, item.name), item.returns)
+    args = [lw.token(v) if want.elem == "token" else v for v, want in zip(args, params)] + args[len(params) :]
     if len(args) != len(params) or e.kwargs:
         lw.fail(e.span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E210")
     for want, got in zip(params, args, strict=True):
@@ -289,7 +292,8 @@ def run_arguments(lw: Lowering, callee: S.Algorithm, e: S.Call) -> tuple[list[Va
         if name not in params or name in names[:i]:
             takes = f"it takes {', '.join(params)}"
             lw.fail(e.span, f"{callee.name} has no parameter `{name}` left to set", takes, code="E260")
-        args.append(lw.expr(a))
+        wanted = params[name].type
+        args.append(lw.token(lw.expr(a)) if wanted is not None and wanted.name == "token" else lw.expr(a))
         check_arg(lw, callee, params[name], args[-1], a.span)
     for p in callee.params:
         if p.name not in names and p.default is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from decgraph.dsl import syntax as S
@@ -236,7 +237,9 @@ def boolop(lw: Lowering, e: S.BoolOp) -> Value:
 def ifexp(lw: Lowering, e: S.IfExp) -> Value:
     """`a if cond else b`: only the chosen side is computed."""
     cond = lw.expr(e.cond)
-    regions = (lw.region([], e.then), lw.region([], e.orelse))
+    regions = tuple(lw.region([], way) for way in (e.then, e.orelse))
+    if any(r.yields[0].type.is_token for r in regions):
+        regions = tuple(replace(r, yields=(lw.token(r.yields[0]),)) for r in regions)
     return lw.emit("if", cond, regions=regions, span=e.span)[0]
 
 

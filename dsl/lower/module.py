@@ -259,7 +259,7 @@ class ModuleLowering:
         elif t.elem == "astate":
             init = lw.expr(s.init) if s.init is not None else lw.const(None, NONE)
         elif s.init is not None:
-            init = lw.expr(s.init)
+            init = lw.token(lw.expr(s.init)) if t.elem == "token" else lw.expr(s.init)
             if t.dims and not init.type.dims and init.type.elem in ("int", "real", "bool", "prob"):
                 init = self.filled(lw, s, t, init)
         elif t.dims and not any(isinstance(d, S.UpTo) for d in s.type.dims):

@@ -32,7 +32,7 @@ def _of(model: Model) -> Spelling:
             return of_tokenizer(pathlib.Path(str(home)), model)
     if any(kind.__module__.startswith("decgraph.runtime.models.hf") for kind in type(model).__mro__):
         raise DecError(
-            f"{model.name!r} is to share tokens with a model of another vocabulary, and has no tokenizer beside it",
+            f"the program asks for the texts of {model.name!r}'s tokens, and it has no tokenizer beside it",
             hint="load it from a folder that has a tokenizer.json",
         )
     return numbered(model.vocab.size)

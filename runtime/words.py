@@ -1,0 +1,57 @@
+"""Tokens that a program, or the value of a parameter, names by their text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Module
+from decgraph.ir.walk import functions_of, ops_of
+from decgraph.runtime.arguments import Tokenizing
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.spelling import Spelling
+
+TEXT = "text "
+"""Begins the name under which the parameters of a run have the token of a text."""
+
+
+def spelling_for(tokenizer: Tokenizing | None, main: Model | None) -> Spelling:
+    """The spelling of the session's tokenizer, else that of its first model. Raises DecError where neither has one."""
+    if tokenizer is not None:
+        known = tokenizer.detokenizer
+        special = {name: token for token, name in known.special.items()}
+        return Spelling(known.pieces, getattr(tokenizer, "encode_part", tokenizer.encode), special)
+    if main is None:
+        raise DecError("a token by its text needs a tokenizer", hint="tokenizer=FOLDER")
+    from decgraph.runtime.models.speaking import spelling_of
+
+    return spelling_of(main)
+
+
+def token_of(text: str, spelling: Spelling) -> int:
+    """The one token with a text. Raises DecError where the text is none, or several, which are named."""
+    found = spelling.token(text)
+    if found is not None:
+        return found
+    pieces = [spelling.text([t]) for t in spelling.read(text, whole=False)]
+    spelt = lambda s: json.dumps(s, ensure_ascii=False)
+    near = next((t for t in (f" {text}", text.strip()) if t != text and spelling.token(t) is not None), None)
+    what = f"{len(pieces)} tokens of the tokenizer, {', '.join(map(spelt, pieces))}" if pieces else "no token of the tokenizer"
+    advice = "compare with one of them, or texts: text_of(tokens)" if pieces else "tokenizer=FOLDER, where the model has none"
+    raise DecError(f"{spelt(text)} is {what}", hint=f"{spelt(near)} is one token" if near is not None else advice)
+
+
+def tokens_by_text(module: Module, name: str, tokenizer: Tokenizing | None, main: Model | None) -> dict[str, int]:
+    """The tokens that function `name` and those that it runs name by their texts, each under `TEXT` and its text. Raises
+    DecError, with the place, for a text that is not one token."""
+    ops = [op for f in functions_of(replace(module, main=name)) for op in ops_of(f) if op.opcode == "token"]
+    spelling = spelling_for(tokenizer, main) if ops else None
+    out: dict[str, int] = {}
+    for op in ops:
+        try:
+            assert spelling is not None
+            out[TEXT + op.attrs["text"]] = token_of(op.attrs["text"], spelling)
+        except DecError as error:
+            raise DecError(f"{op.loc.told}: {error.diagnostics[0]}", hint=error.hint) from None
+    return out
