@@ -121,6 +121,14 @@ class Stop(Exception):
     """Ends a sub-run whose condition holds."""
 
 
+def loops_of(ops: Iterable[Op]) -> dict[Op, bool]:
+    """The loops among operations that call models, and whether each is in no other one of them."""
+    inner = {op: [o for region in op.regions for o in region.walk()] for op in ops if op.opcode in ("for", "while")}
+    calling = {op for op, within in inner.items() if any(o.opcode in CALLS for o in within)}
+    nested = {o for op in calling for o in inner[op]}
+    return {op: op not in nested for op in calling}
+
+
 class Run(Backend):
     """A run of one request: the part that the reference and the torch backend share."""
 
