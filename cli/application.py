@@ -31,7 +31,12 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's context, which typer may bring itself
         self.words = tuple(args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        first = ctx.params.get("algorithm")
+        if isinstance(first, str) and first.startswith("-"):  # of a verb that takes an algorithm's parameters as options
+            hint = f"{ctx.command_path} ALGORITHM first, and its parameters behind it"
+            raise parsing.unknown("option", first, (), parsing.options_of(ctx), hint)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         records = [(p, p.get_help_record(ctx)) for p in self.get_params(ctx)]
