@@ -159,11 +159,12 @@ def refused(error: BaseException, arguments: Sequence[str]) -> BaseException:
         return error.__cause__ or KeyboardInterrupt()
     if not hasattr(error, "format_message"):
         return error
-    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    context: Any = getattr(error, "ctx", None)
+    parameter: Any = getattr(error, "param", None)
     path = context.command_path if context else " ".join(["decgraph", *arguments[:1]])
     hint = f"{path} --help"
     if hasattr(error, "possibilities"):
-        return parsing.unknown("option", error.option_name, (), parsing.options_of(context), hint)
+        return parsing.unknown("option", getattr(error, "option_name", ""), (), parsing.options_of(context), hint)
     message = str(getattr(error, "message", "")).rstrip(".").removeprefix("Input ")
     if parameter is not None:
         name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.name.upper()
