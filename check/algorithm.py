@@ -100,7 +100,7 @@ def check_algorithm(
             raise DecError(f"{f.name} has no parameter `{name}`", hint=f"it has {', '.join(known) or 'none'}")
         given[name] = check_value(f.name, known[name], value)
     if vocab < 2 or models < 1:
-        raise DecError("a check needs at least 2 tokens and 1 model")
+        raise DecError("a check needs at least 2 tokens and 1 model", hint="vocab=3, models=20")
     report = check_module(
         module,
         vocab=vocab,

@@ -31,7 +31,12 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's context, which typer may bring itself
         self.words = tuple(args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        first = ctx.params.get("algorithm")
+        if isinstance(first, str) and first.startswith("-"):  # of a verb that takes an algorithm's parameters as options
+            hint = f"{ctx.command_path} ALGORITHM first, and its parameters behind it"
+            raise parsing.unknown("option", first, (), parsing.options_of(ctx), hint)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         records = [(p, p.get_help_record(ctx)) for p in self.get_params(ctx)]
@@ -154,11 +159,12 @@ def refused(error: BaseException, arguments: Sequence[str]) -> BaseException:
         return error.__cause__ or KeyboardInterrupt()
     if not hasattr(error, "format_message"):
         return error
-    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    context: Any = getattr(error, "ctx", None)
+    parameter: Any = getattr(error, "param", None)
     path = context.command_path if context else " ".join(["decgraph", *arguments[:1]])
     hint = f"{path} --help"
     if hasattr(error, "possibilities"):
-        return parsing.unknown("option", error.option_name, (), parsing.options_of(context), hint)
+        return parsing.unknown("option", getattr(error, "option_name", ""), (), parsing.options_of(context), hint)
     message = str(getattr(error, "message", "")).rstrip(".").removeprefix("Input ")
     if parameter is not None:
         name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.name.upper()

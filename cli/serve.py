@@ -78,7 +78,7 @@ def command(
     for file in filter(None, (ssl_certfile, ssl_keyfile)):
         if ssl_certfile is None or not file.is_file():
             what = "--ssl-keyfile goes with --ssl-certfile" if ssl_certfile is None else f"cannot read {file}: no such file"
-            raise decgraph.DecError(what)
+            raise decgraph.DecError(what, hint="--ssl-certfile FILE.pem --ssl-keyfile FILE.pem")
     try:
         from decgraph.serve import logs
         from decgraph.serve.app import app_of

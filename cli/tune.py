@@ -60,15 +60,18 @@ def command(
             "tune needs prompts like those to come", hint="--prompts FILE.txt, a prompt a line, or FILE.jsonl"
         )
     if not LEAST_SECONDS <= seconds < float("inf"):
-        raise decgraph.DecError(f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything")
+        raise decgraph.DecError(
+            f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything", hint="--seconds 60"
+        )
     if request_options.max_tokens is not None and request_options.max_tokens < LEAST_TOKENS:
         raise decgraph.DecError(
-            f"--max-tokens is {request_options.max_tokens}; at least {LEAST_TOKENS} are needed to measure anything"
+            f"--max-tokens is {request_options.max_tokens}; at least {LEAST_TOKENS} are needed to measure anything",
+            hint=f"--max-tokens {LEAST_TOKENS}",
         )
     path = out or Path(f"{chosen.name}.profile.toml")
     output.check_writable(path, ".toml", what="a profile")
     if clock not in ("wall", "cpu"):
-        raise decgraph.DecError(f"--clock is wall or cpu, not {clock!r}")
+        raise decgraph.DecError(f"there is no clock {clock!r}", hint="--clock wall, or --clock cpu")
     from decgraph.cli import tuned
     from decgraph.cli.tuning import TuningJob
 

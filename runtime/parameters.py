@@ -65,7 +65,8 @@ def check_range(owner: str, p: Param, v: Number | str) -> None:
     if p.value.type.elem == "prob":
         low, high = 0 if low is None else low, 1 if high is None else high
     if not isinstance(v, str) and ((low is not None and v < low) or (high is not None and v > high)):
-        raise DecError(f"{owner}: `{p.name}` is {_short(v)}; it must be in {low}..{high}")
+        raise DecError(f"{owner}: `{p.name}` is {_short(v)}; it must be in {low}..{high}",
+                       hint=f"{p.name}={high if low is None or v > low else low}")  # fmt: skip
 
 
 def wanted(t: Type) -> str:

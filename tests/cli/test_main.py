@@ -89,7 +89,7 @@ def test_user_errors_exit_1_without_a_traceback(verb, capsys: pytest.CaptureFixt
 
 
 def test_user_errors_are_json_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
-    assert output.report(DecError("no"), ["run", "--json"]) == 1
+    assert output.report(DecError("no"), ["run", "--json"]) == 2
     assert json.loads(capsys.readouterr().out) == {"error": "error: no", "codes": []}
 
 

@@ -109,7 +109,7 @@ def test_a_line_that_is_no_prompt_is_named(
 def test_files_that_have_none(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    assert main(["run", "autoregressive", "--prompts", str(empty)]) == 1
+    assert main(["run", "autoregressive", "--prompts", str(empty)]) == 2
     assert "has no prompts" in capsys.readouterr().err
-    assert main(["run", "autoregressive", "--prompts", str(tmp_path / "none.txt")]) == 1
+    assert main(["run", "autoregressive", "--prompts", str(tmp_path / "none.txt")]) == 2
     assert "cannot read" in capsys.readouterr().err

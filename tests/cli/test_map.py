@@ -198,9 +198,9 @@ def test_another_file_of_results_is_not_written_over(
     out = tmp_path / "o.jsonl"
     assert main(asked(prompts, out)) == 0
     before = out.read_bytes()
-    assert main(asked(prompts, out)) == 1
+    assert main(asked(prompts, out)) == 2
     assert "--resume goes on with it" in capsys.readouterr().err
-    assert main(asked(prompts, out, "--seed", "1", "--resume")) == 1
+    assert main(asked(prompts, out, "--seed", "1", "--resume")) == 2
     assert "another seed" in capsys.readouterr().err
     assert out.read_bytes() == before
 
@@ -296,8 +296,8 @@ def test_what_was_changed_between_a_run_and_its_resume_is_refused_by_name(
         module.lm_head.weight[7] *= -1
     module.save_pretrained(folder)
     code, said = decode(rows, "--resume")
-    assert code == 1 and "another content of target" in said
-    assert main(["map", str(prompts), "-a", "autoregressive", "-o", str(tmp_path / "p.out")]) == 1
+    assert code == 2 and "another content of target" in said
+    assert main(["map", str(prompts), "-a", "autoregressive", "-o", str(tmp_path / "p.out")]) == 2
     assert str(prompts) not in capsys.readouterr().err
 
 

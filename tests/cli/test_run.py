@@ -177,10 +177,10 @@ def test_externs(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/bad.py:judge"]) == 1
     assert "no opinion" in capsys.readouterr().err
     (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
-    assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/script.py:judge"]) == 1
+    assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/script.py:judge"]) == 2
     assert "script.py raised SystemExit: 0" in capsys.readouterr().err
     for wrong in ("mine.py", f"{tmp_path}/mine.py:other", f"{tmp_path}/none.py:judge"):
-        assert main(["run", file, "-p", "ab", "--extern", wrong]) == 1
+        assert main(["run", file, "-p", "ab", "--extern", wrong]) == 2
 
 
 def test_what_was_produced_is_kept_when_a_run_fails(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +271,7 @@ def test_a_drafter_of_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureF
     err = capsys.readouterr().err
     assert "`target` was left out, and no shipped model goes with the `drafter`" in err
     assert "--model target=FOLDER" in err
-    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}", "--model", "target=target"]) == 1
+    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}", "--model", "target=target"]) == 2
     assert "speak different vocabularies" in capsys.readouterr().err
 
 

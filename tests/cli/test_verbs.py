@@ -206,6 +206,12 @@ def test_graphs_are_dot_or_mermaid(capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert text.startswith('digraph "speculative" {')
     assert text.count("{") == text.count("}")
+    assert (
+        main(["compile", "secondary_remask", "--emit", "graph"]) == 0 and "canvas.put masked again" in capsys.readouterr().out
+    )
+    assert main(["compile", "jump_forward", "--emit", "graph"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r'label="line \d+/if, line \d+"', out) and re.search(r'label="line \d+/else, line \d+"', out)
     assert main(["compile", "speculative", "--emit", "graph", "--form", "mermaid"]) == 0
     assert capsys.readouterr().out.startswith("flowchart TD\n")
 
