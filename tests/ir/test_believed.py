@@ -106,6 +106,8 @@ FUNCTIONS = [
     ("lookup", {}),
     ("gather", {}),
     ("vocab_size", {}),
+    ("token", {"text": "b", "vocab": "V"}),
+    ("note", {"name": "n"}),
     *(("const", {"value": x, "type": parse_type("int")}) for x in (0, 1, -1, 3)),
     *(("const", {"value": x, "type": parse_type("real")}) for x in (Fraction(1, 2), "inf", "-inf")),
 ]
