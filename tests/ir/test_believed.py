@@ -106,8 +106,6 @@ FUNCTIONS = [
     ("lookup", {}),
     ("gather", {}),
     ("vocab_size", {}),
-    ("token", {"text": "b", "vocab": "V"}),
-    ("note", {"name": "n"}),
     *(("const", {"value": x, "type": parse_type("int")}) for x in (0, 1, -1, 3)),
     *(("const", {"value": x, "type": parse_type("real")}) for x in (Fraction(1, 2), "inf", "-inf")),
 ]
@@ -115,7 +113,7 @@ NAMED = ("noise", "model", "tree", "node", "canvas", "path", "memory", "index", 
 """Elements that an operand has because lowering puts it there, whatever the type rule takes."""
 COUNTS = {opcode: {len(n) for name, _, n in SAMPLES if name == opcode} for opcode, _, _ in SAMPLES}
 COUNTS |= {"slice": {2}, "map": {1, 2, 3}}
-LEFT_OUT = OUTSIDE | {"commit", "return", "break", "verdict", "state.read", "state.write", "unfailing"}
+LEFT_OUT = OUTSIDE | {"commit", "return", "break", "verdict", "state.read", "state.write", "unfailing", "token", "note"}
 LIMITS = ("at most", "beyond 64 bits", "too large")
 """What is said of numbers beyond the limits of every program."""
 

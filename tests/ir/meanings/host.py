@@ -11,7 +11,7 @@ from meanings.values import INTS, REALS, TOKENS, exactly, ints, lists, reals, to
 
 from decgraph.ir.data.dist import Path
 from decgraph.runtime.models.free import FreeModel
-from decgraph.runtime.models.spelling import FIRST, spelled
+from decgraph.runtime.models.spelling import spelled
 
 
 @says("extern")
@@ -54,13 +54,6 @@ def own_number(draw: Draw) -> Sample:
 @says("vocab_size")
 def size(draw: Draw) -> Sample:
     return Sample("%z = vocab_size()", {}, (V,))
-
-
-@says("token")
-def spelt(draw: Draw) -> Sample:
-    """Without a tokenizer every token is a letter of its own."""
-    i = draw(st.integers(0, V - 1))
-    return Sample(f'%z = token(text = "{chr(FIRST + i)}", vocab = "V")', {}, (i,))
 
 
 @says("text_of", "completes")
