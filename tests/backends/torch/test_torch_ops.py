@@ -194,7 +194,7 @@ def outcome(cls: Any, module: Module, request: Request, given: dict[str, Any]) -
     known = models()
     bound = {p.name: known[p.name] for p in module.functions["f"].params if p.value.type.elem == "model"}
     main = bound or {"target": known["target"]}
-    machine = cls(module, "f", main, {}, request, externs={"judge": lambda text: text == "ab"}, detokenizer=Letters())
+    machine = cls(module, "f", main, {"text b": 1}, request, externs={"judge": lambda text: text == "ab"}, detokenizer=Letters())
     machine.vocab_size, machine.mask_token = 3, 3
     return machine.start(given)
 
