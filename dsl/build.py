@@ -93,7 +93,7 @@ def _block(suite: Parts) -> tuple[s.Stmt, ...]:
 
 def _ends(cond: s.Expr, span: Span) -> s.Expr:
     if isinstance(cond, s.Name) and cond.name in ("True", "true", "yes"):
-        advice = "write `loop at most n:` and `break if ...`"
+        advice = "a decoder is an `algorithm` and runs `while not done:`; else `loop at most n:` and `break if ...`"
         refuse("E015", "a loop needs an end", span._replace(end=cond.span.end), advice)
     return cond
 

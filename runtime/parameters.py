@@ -50,7 +50,8 @@ def check_value(owner: str, p: Param, v: ParamValue) -> ParamValue:
         raise
     except OverflowError:
         if p.low is not None and p.high is not None:
-            raise DecError(f"{owner}: `{name}` is {_short(v)}; it must be in {p.low}..{p.high}") from None
+            hint = f"{name}={p.low if str(v).startswith('-') else p.high}"
+            raise DecError(f"{owner}: `{name}` is {_short(v)}; it must be in {p.low}..{p.high}", hint=hint) from None
         raise DecError(f"{owner}: `{name}` is {_short(v)}, which is too large", hint=f"{name}={example(t)}") from None
     except (ValueError, TypeError, ZeroDivisionError, KeyError, RecursionError):
         raise DecError(f"{owner}: `{name}` must be {wanted(t)}, not {_short(v)}", hint=f"{name}={example(t)}") from None
@@ -65,8 +66,8 @@ def check_range(owner: str, p: Param, v: Number | str) -> None:
     if p.value.type.elem == "prob":
         low, high = 0 if low is None else low, 1 if high is None else high
     if not isinstance(v, str) and ((low is not None and v < low) or (high is not None and v > high)):
-        raise DecError(f"{owner}: `{p.name}` is {_short(v)}; it must be in {low}..{high}",
-                       hint=f"{p.name}={high if low is None or v > low else low}")  # fmt: skip
+        near = low if low is not None and v < low else high
+        raise DecError(f"{owner}: `{p.name}` is {_short(v)}; it must be in {low}..{high}", hint=f"{p.name}={near}")
 
 
 def wanted(t: Type) -> str:

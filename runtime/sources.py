@@ -72,7 +72,7 @@ class ModelNames:
         if found.is_file():
             folder(found)
         if not found.is_dir():
-            named = ", ".join(self.all())
+            named = ", ".join(name for name in self.all() if name != "tokenizer")  # which is no model
             raise DecError(
                 f"{value} is not a folder with a model in it", hint=f"a folder with a config.json, or one of {named}"
             )

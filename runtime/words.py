@@ -34,10 +34,11 @@ def token_of(text: str, spelling: Spelling) -> int:
     found = spelling.token(text)
     if found is not None:
         return found
-    pieces = [spelling.text([t]) for t in spelling.read(text, whole=False)]
     spelt = lambda s: json.dumps(s, ensure_ascii=False)
+    read = spelling.read(text, whole=False)
+    pieces = [spelt(spelling.text([t])) for t in read] if spelling.text(read) == text else []
     near = next((t for t in (f" {text}", text.strip()) if t != text and spelling.token(t) is not None), None)
-    what = f"{len(pieces)} tokens of the tokenizer, {', '.join(map(spelt, pieces))}" if pieces else "no token of the tokenizer"
+    what = f"{len(pieces)} tokens of the tokenizer, {', '.join(pieces)}" if pieces else "no token of the tokenizer"
     advice = "compare with one of them, or texts: text_of(tokens)" if pieces else "tokenizer=FOLDER, where the model has none"
     raise DecError(f"{spelt(text)} is {what}", hint=f"{spelt(near)} is one token" if near is not None else advice)
 

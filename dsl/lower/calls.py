@@ -5,7 +5,7 @@ from __future__ import annotations
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import builtins
-from decgraph.dsl.lower.access import tree_value
+from decgraph.dsl.lower.access import called, tree_value
 from decgraph.dsl.lower.declare import at_most, type_of
 from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.model_calls import (
@@ -121,7 +121,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     if n in ONE.get(t.elem, {}):
         opcode, attribute = ONE[t.elem][n]
         return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))
-    lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E240")
+    advice = called(f, v) or builtins.METHODS.get(t.elem, "")
+    lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", advice, code="E240")
 
 
 PICKS = ("first", "last", "likeliest")

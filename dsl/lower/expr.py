@@ -73,9 +73,21 @@ def name(lw: Lowering, e: S.Name) -> Value:
     lw.fail(
         e.span,
         f"nothing is called `{n}` here",
-        did_you_mean(n, known, "assign it first, or make it a parameter"),
+        MEANT.get(n) or did_you_mean(n, known, "assign it first, or make it a parameter"),
         code="E230",
     )
+
+
+MEANT = {
+    "context": "ctx is the committed context",
+    "input_ids": "prompt has the tokens of the prompt, ctx.path all tokens",
+    "vocab_size": "vocab.size is how many tokens there are",
+    "mask": "mask_ is the mask token, c.masked are the masked cells",
+    "True": "yes is true",
+    "False": "no is false",
+    "None": "none is no value",
+}
+"""Names of other languages and papers, by what they are here."""
 
 
 def _root(lw: Lowering, e: S.Name) -> Value:

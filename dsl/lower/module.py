@@ -252,7 +252,9 @@ class ModuleLowering:
             lw.fail(span, f"`{p.name}` is a number, its default is {v!r}", code="E370")
         if t.is_number and isinstance(v, int | float | Fraction):
             if (low is not None and v < low) or (high is not None and v > high):
-                lw.fail(span, f"the default of `{p.name}` is outside its range {low}..{high}", code="E370")
+                near = low if low is not None and v < low else high
+                message = f"the default of `{p.name}` is outside its range {low}..{high}"
+                lw.fail(span, message, f"the nearest value in it is {near}", code="E370")
             if t.elem == "prob" and not 0 <= v <= 1:
                 lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", code="E370")
 
@@ -445,6 +447,18 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: I
                     help="move parts of it into a `def`, or use fewer early exits",
                 )
             )
+    if not main:
+        found += [
+            Diagnostic(
+                "E300",
+                f"`{item.name}` commits tokens, and a `def` is a helper",
+                item.name_span,
+                source=source,
+                help=f"a decoder begins with `algorithm`: algorithm {item.name}(target: causal):",
+            )
+            for item in file.items
+            if isinstance(item, S.Def) and any(isinstance(n, S.Commit) for n in S.walk(item))
+        ]
     if found:
         raise DecError(found)
     return finished(lowering, file, source, main, check_labels)

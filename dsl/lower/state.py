@@ -145,6 +145,7 @@ class Lowering:
     origin: dict[Value, Op] = field(default_factory=dict)  # every whole number's op
     constants: dict[Value, int] = field(default_factory=dict)
     texts: dict[Value, str] = field(default_factory=dict)  # constants that are texts
+    chosen: dict[Value, tuple[Value, list[Value]]] = field(default_factory=dict)  # one of two of them: the condition, and both
     lists: dict[Value, tuple[Value, ...]] = field(default_factory=dict)  # lists with such constants
     filled: set[Value] = field(default_factory=set)  # starts of states, as large as the states
     lows: dict[str, float] = field(default_factory=dict)
@@ -265,10 +266,12 @@ class Lowering:
             and (operands[0] in self.unplaced or operands[0].type.elem not in ("dist", "draw"))
         ):
             self.unplaced.add(out[0])
-        if opcode == "list" and any(v in self.texts for v in operands):
+        if opcode == "list" and any(v in self.texts or v in self.chosen for v in operands):
             self.lists[out[0]] = operands
         if opcode == "if":
             for v, *ways in zip(out, *(r.yields for r in regions), strict=True):
+                if all(w in self.texts or w in self.chosen for w in ways):
+                    self.chosen[v] = operands[0], ways
                 if any(w in self.nowhere for w in ways):
                     self.nowhere[v] = all(self.nowhere.get(w, False) for w in ways)
         elif opcode in PLACELESS and out[0].type.elem == "dist":
@@ -280,9 +283,12 @@ class Lowering:
         return out
 
     def token(self, v: Value) -> Value:
-        """A constant that is a text as the token with that text, a list of such as tokens; any other value as it is."""
+        """A text that is known as the token with that text, a list of such as tokens; any other value as it is."""
         if v in self.lists:
             return self.one("list", *map(self.token, self.lists[v]), name=v.name)
+        if v in self.chosen:
+            ways = [self.token(way) for way in self.chosen[v][1]]
+            return self.emit("if", self.chosen[v][0], regions=tuple(Region((), (), (w,)) for w in ways), names=(v.name,))[0]
         return v if v not in self.texts else self.one("token", text=self.texts[v], vocab=self.vocab, name=v.name)
 
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:

@@ -124,7 +124,9 @@ def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
 
 @step("note")
 def note(s: Step, op: Op, x: Operand) -> None:
-    """A figure of the program."""
+    """A figure of the program. Raises NotSteppable in a loop that a full tree ends, which goes on here without growing it."""
+    if any("fills" in o.attrs and op in inner.walk() for o in s.function.body.walk() for inner in o.regions):
+        raise NotSteppable("a note in a loop that drafts", op)
     s.counts.note(op.attrs["name"], s.lanes(x))
 
 
