@@ -338,7 +338,9 @@ class ModuleLowering:
         if isinstance(s, S.AtMost):
             counted, model = "remasked" if s.what == "remasked" else "calls", self.counted(lw, s)
             bound = bound_of(lw, s.bound, params)
-            return Claim(counted, text, mode=s.per or "", when=when, models=model, loc=lw.loc(s.span), setting=setting, bound=bound)
+            return Claim(
+                counted, text, mode=s.per or "", when=when, models=model, loc=lw.loc(s.span), setting=setting, bound=bound
+            )
         if isinstance(s, S.KeepsSupport):
             names = []
             for m in s.models:
