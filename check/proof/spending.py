@@ -6,8 +6,8 @@ iteration of `while not done` gives what is claimed for a token, since one that 
 next one's head in an error, and is counted to its last commit. The credit must not fall below 0, whatever is drawn.
 
 A loop is paid for in one of two ways. Each iteration spends at most a sum that no iteration changes, times how often it runs at
-most. Or by what it carries: of the guesses in `GUESSES` those are kept that hold before the loop and that an iteration keeps, all
-assumed at its head (the largest set of them that is inductive). So a counter pays that falls, or rises, by as much as is spent.
+most. Or by what it carries: of the guesses in `GUESSES` those are kept that hold before the loop and that an iteration keeps,
+all assumed at its head (the largest set of them that is inductive). So a counter pays that falls, or rises, by what is spent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GUESSES: dict[str, Callable[[Linear, Linear, Linear, Linear, Linear], Linear]] =
     "falls by what is spent": lambda v, start, left, before, most: (left - before) - (v - start),
     "rises by what is spent": lambda v, start, left, before, most: (left - before) - (start - v),
 }
-"""What may be at least 0 at the head of a loop, of a carried number v that was `start` before it, when the credit was `before`."""
+"""What may be at least 0 at the head of a loop, of a carried number v: `start` and `before` are v and the credit before it."""
 
 
 @dataclass
@@ -75,7 +75,9 @@ class Spending:
         self.one_length = len(new) == 1 and new[0] in self.function.body.ops  # all vectors over its cells have one length
         self.fallen: list[tuple[Loop, Guess]] = []
         self.changed, self.failed = False, DerivationStopped(None, "")
-        self.paid, self.cells = ZERO, None
+        self.paid = self.left = self.most = ZERO
+        self.spent: Linear | None = ZERO
+        self.cells: Linear | None = None
 
     # -- what is spent
     def spends(self, op: Op) -> bool:
@@ -138,7 +140,7 @@ class Spending:
         bound = self.number(self.claim.bound)
         if bound is None or not self.sizes.at_least(bound):
             raise DerivationStopped(None, "what is claimed is not known to be a number that is not negative")
-        self.most, self.left, self.spent = bound, bound, ZERO
+        self.most = self.left = bound
         if self.claim.mode:
             self.left, self.paid = ZERO, bound
             if self.canvases:
@@ -159,20 +161,20 @@ class Spending:
                 return self.sizes.sum(self.function.param(name).value)
             case ("request", name):
                 return Linear.of(PROMPT if name == "prompt" else ROOM)
-        parts = [self.number(part) for part in bound[1:]]
-        if parts[0] is None or parts[-1] is None:
+        a, b = (self.number(bound[n]) for n in (1, -1))
+        if a is None or b is None:
             return None
         match bound[0]:
             case "neg":
-                return parts[0].times(-1)
+                return a.times(-1)
             case "+":
-                return parts[0] + parts[1]
+                return a + b
             case "-":
-                return parts[0] - parts[1]
+                return a - b
             case "*":
-                return self.sizes.product(parts[0], parts[1])
+                return self.sizes.product(a, b)
             case "/":
-                return self.sizes.quotient(parts[0], parts[1])
+                return self.sizes.quotient(a, b)
         return None
 
     def region(self, region: Region) -> None:
@@ -202,16 +204,20 @@ class Spending:
             self.affords(op, self.left)
         if self.one_length and op.opcode == "canvas.new":
             self.cells = self.sizes.end(op.result, op.operands[0])
-        for v in op.results if self.cells is not None and self.sizes.at_least(self.cells) else ():
-            if [dim.kind for dim in v.type.dims] == ["cells"]:
-                self.sizes.know(("length", v), at_least(self.cells, self.sizes.length(v)))
+        if (
+            self.cells is not None
+            and op.opcode == "canvas.get"
+            and op.attrs["field"] == "all"
+            and self.sizes.at_least(self.cells)
+        ):
+            self.sizes.know(("length", op.result), at_least(self.cells, self.sizes.length(op.result)))
 
     def branch(self, op: Op) -> None:
         known, before, spent = self.consts.get(op.operands[0]), self.left, self.spent
         if "draft" in op.attrs:  # an error may end it anywhere: no more is spent than by all of it
-            mark, self.spent = list(self.sizes.assumed), ZERO
+            mark, self.spent = len(self.sizes.assumed), ZERO
             self.region(op.regions[0])
-            self.sizes.assumed[:] = mark
+            del self.sizes.assumed[mark:]
             if self.spent is None:
                 raise DerivationStopped(op, "how much a draft spends that an error may end is not known")
             self.left, self.spent = before - self.spent, None if spent is None else spent + self.spent
@@ -244,7 +250,8 @@ class Spending:
                 for way, x in zip(ways, sums):
                     way.append(compared("eq", joined, x or ZERO))
         if len(ways[0]) > 2 or one != other:
-            self.sizes.assumed.append(("or", *(("and", *way) for way in ways)))
+            either: list[Condition] = [("and", *way) for way in ways]
+            self.sizes.assumed.append(("or", *either))
         return None
 
     def loop(self, op: Op) -> None:
@@ -307,10 +314,10 @@ class Spending:
     def say(self, op: Op, here: Loop, total: Linear | None) -> None:
         """What a loop rests on."""
         names = [v.name for v in op.regions[-1].args[1:]]
-        said = [KEPT if n < 0 else f"`{names[n]}` {guess}, in every iteration" for guess, n in sorted(here.guesses)]
-        self.steps += [Step(op.loc.line, text, "credit") for text in said]
+        said = [KEPT if n < 0 else f"`{names[n]}` {guess}" for guess, n in sorted(here.guesses)]
         if not said and total is not None:
-            self.steps.append(Step(op.loc.line, "no more iterations than are counted, each of which spends no more", "credit"))
+            said = ["its iterations spend no more than all of them can"]
+        self.steps += [Step(op.loc.line, ", ".join(said), "credit")] if said else []
 
     def sums(self, values: Sequence[Value], places: Iterable[int]) -> dict[int, Linear]:
         """Those at these places that are sums; at -1 nothing is asked of any."""
