@@ -336,10 +336,10 @@ class ModuleLowering:
         assert isinstance(s, S.KeepsSupport | S.Ensures | S.AtMost)
         when, setting, _ = self.condition(lw, s.when, params)
         if isinstance(s, S.AtMost):
-            counted, model = "remasked" if s.what == "remasked" else "calls", self.counted(lw, s, params)
+            counted, of = "remasked" if s.what == "remasked" else "calls", self.counted(lw, s, params)
             bound = bound_of(lw, s.bound, params)
             return Claim(
-                counted, text, mode=s.per or "", when=when, models=model, loc=lw.loc(s.span), setting=setting, bound=bound
+                counted, text, mode=s.per or "", when=when, models=of, loc=lw.loc(s.span), setting=setting, bound=bound
             )
         if isinstance(s, S.KeepsSupport):
             names = []
