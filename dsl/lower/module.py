@@ -362,7 +362,7 @@ class ModuleLowering:
         masked = any(p.value.type.elem == "model" and p.value.type.of[0] == "masked" for p in params)
         if s.what == "remasked":
             if not masked:
-                lw.fail(s.span, "cells are masked again where a masked model decides them, and there is none", code="E410")
+                lw.fail(s.span, "no masked model decides cells here", "count calls: at most 1 calls a token", code="E410")
             return ()
         name = s.model.name if s.model is not None else models[0] if models else ""
         if name not in models:

@@ -380,6 +380,7 @@ CLAIMS = {
     "keep": "claim that it `keeps support of target`; in Python keeps_support(target)",
     "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(..., in_="tokens")',
     "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
+    "at_most": 'claim `at most 1 calls a token` or `at most n remasked`; in Python at_most(1, "calls", a="token")',
 }
 """What to try where a call seems to be meant as a claim, by how its name begins."""
 
