@@ -23,6 +23,7 @@ from decgraph.check.case import Case
 from decgraph.check.chances import attempts
 from decgraph.check.distributions import RunTally, run_steps
 from decgraph.check.settings import sizes_of
+from decgraph.errors import DecError
 from decgraph.ir.settings import evaluate
 from decgraph.runtime.trace import Committed, Event, ModelCall, Remasked
 
@@ -38,8 +39,11 @@ class Counted:
         self.claim, self.lines = case.claim, Counter[int]()
         self.name = case.models[case.claim.models[0]].name if case.claim.models else ""
         self.tokens = 0
-        known = {**case.params, **sizes_of(case.request)}
-        self.bound = cast("int | Fraction", evaluate(case.claim.bound, known))
+        try:
+            known = {**case.params, **sizes_of(case.request)}
+            self.bound = cast("int | Fraction", evaluate(case.claim.bound, known))
+        except ZeroDivisionError:
+            raise DecError(f"`{case.claim.text}` divides by 0", hint="claim it where that is not 0: when k > 0") from None
 
     def hear(self, m: ExactMachine, event: Event) -> None:
         """An event of the run. Raises Exceeded."""

@@ -272,11 +272,12 @@ def _note(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
 def _at_most(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
     usage = 'at_most(k, "calls", of=target, a="token"), at_most(n, "remasked")'
     values, model, per = [r.expr(a) for a in node.args], keyword(r, node, "of"), keyword(r, node, "a")
+    per_token = "token" if isinstance(per, S.String) and per.value == "token" else None
     what = values[1].value if len(values) == 2 and isinstance(values[1], S.String) else ""
     counted = what == "calls" or what == "remasked" and model is per is None
-    if not counted or not isinstance(model, S.Name | None) or per is not None and expression(per) != '"token"':
+    if not counted or not isinstance(model, S.Name | None) or per is not None and per_token is None:
         r.fail(node, "at_most counts calls, or cells that are masked again", usage)
-    return S.AtMost(values[0], what, model, per and "token", keyword(r, node, "when"), span=span)
+    return S.AtMost(values[0], what, model, per_token, keyword(r, node, "when"), span=span)
 
 
 def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[[PythonReader, ast.Call, Span], S.Stmt]:

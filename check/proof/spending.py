@@ -6,13 +6,13 @@ iteration of `while not done` gives what is claimed for a token, since one that 
 next one's head in an error, and is counted to its last commit. The credit must not fall below 0, whatever is drawn.
 
 A loop is paid for in one of two ways. Each iteration spends at most a sum that no iteration changes, times how often it runs at
-most. Or by what it carries: of the guesses in `GUESSES` those are kept that hold before the loop and that an iteration keeps, all
-assumed at its head (the largest set of them that is inductive). So a counter pays that falls, or rises, by as much as is spent.
+most. Or by what it carries: of the guesses in `GUESSES` those are kept that hold before the loop and that an iteration keeps,
+all assumed at its head (the largest set of them that is inductive). So a counter pays that falls, or rises, by what is spent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -30,22 +30,24 @@ ASKING = ("model.eval", "model.evals", "model.read", "model.states", "head.read"
 ROUNDS = 60
 """Passes over a program, in each of which a guess falls."""
 
+KEPT = "no iteration spends more than a committed token gives"
+Guess = tuple[str, int]
 GUESSES: dict[str, Callable[[Linear, Linear, Linear, Linear, Linear], Linear]] = {
+    KEPT: lambda v, start, left, before, most: left - before,
     "is never negative": lambda v, start, left, before, most: v,
     "is never more than is claimed": lambda v, start, left, before, most: most - v,
     "falls by what is spent": lambda v, start, left, before, most: (left - before) - (v - start),
     "rises by what is spent": lambda v, start, left, before, most: (left - before) - (start - v),
 }
-"""What may be at least 0 at the head of a loop, of a carried number v that was `start` before it, when the credit was `before`."""
+"""What may be at least 0 at the head of a loop, of a carried number v: `start` and `before` are v and the credit before it."""
 
 
 @dataclass
 class Loop:
-    """What is assumed of a loop: guesses by the place of the carried value, whether the credit is no less than before, and what
-    an iteration spends at most (None: not known)."""
+    """What is assumed of a loop: guesses by the place of the carried value, and what an iteration spends at most (None: not
+    known)."""
 
-    guesses: set[tuple[str, int]]
-    kept: bool = True
+    guesses: set[Guess]
     spends: Linear | None = None
 
 
@@ -71,8 +73,11 @@ class Spending:
         new = [op for op in ops if op.opcode in ("canvas.new", "canvas.extend")]
         self.canvases = bool(new)
         self.one_length = len(new) == 1 and new[0] in self.function.body.ops  # all vectors over its cells have one length
-        self.again, self.failed = False, DerivationStopped(None, "")
-        self.paid, self.cells = ZERO, None
+        self.fallen: list[tuple[Loop, Guess]] = []
+        self.changed, self.failed = False, DerivationStopped(None, "")
+        self.paid = self.left = self.most = ZERO
+        self.spent: Linear | None = ZERO
+        self.cells: Linear | None = None
 
     # -- what is spent
     def spends(self, op: Op) -> bool:
@@ -89,8 +94,9 @@ class Spending:
         s, (_, where, *mask) = ("cells", op), op.operands
         n, made = self.sizes.symbol(s, 0), self.sizes.producers.get(where)
         self.sizes.know(s, at_least(self.sizes.length(where) if where.type.dims else ONE, n))
-        if made is not None and made.opcode == "compact" and made.operands[1] in self.counts and where.type.dims:
-            self.sizes.know(s, at_least(self.counts[made.operands[1]], n))
+        if made is not None and made.opcode == "compact" and not mask:
+            where, *mask = made.operands
+            made = self.sizes.producers.get(where)
         every = made is not None and made.opcode == "canvas.get" and made.attrs["field"] == "all"
         for part in self._parts(mask[0]) if mask and every and self.one_length else ():
             if part in self.counts:
@@ -134,7 +140,7 @@ class Spending:
         bound = self.number(self.claim.bound)
         if bound is None or not self.sizes.at_least(bound):
             raise DerivationStopped(None, "what is claimed is not known to be a number that is not negative")
-        self.most, self.left, self.spent = bound, bound, ZERO
+        self.most = self.left = bound
         if self.claim.mode:
             self.left, self.paid = ZERO, bound
             if self.canvases:
@@ -155,20 +161,20 @@ class Spending:
                 return self.sizes.sum(self.function.param(name).value)
             case ("request", name):
                 return Linear.of(PROMPT if name == "prompt" else ROOM)
-        parts = [self.number(part) for part in bound[1:]]
-        if parts[0] is None or parts[-1] is None:
+        a, b = (self.number(bound[n]) for n in (1, -1))
+        if a is None or b is None:
             return None
         match bound[0]:
             case "neg":
-                return parts[0].times(-1)
+                return a.times(-1)
             case "+":
-                return parts[0] + parts[1]
+                return a + b
             case "-":
-                return parts[0] - parts[1]
+                return a - b
             case "*":
-                return self.sizes.product(parts[0], parts[1])
+                return self.sizes.product(a, b)
             case "/":
-                return self.sizes.quotient(parts[0], parts[1])
+                return self.sizes.quotient(a, b)
         return None
 
     def region(self, region: Region) -> None:
@@ -188,7 +194,7 @@ class Spending:
             self.consts[op.result] = op.attrs["value"]
         self.sizes.note(op, 0)
         if op.opcode == "reduce" and op.attrs["fn"] == "count" and (n := self.sizes.sum(op.result)) is not None:
-            self.counts[op.operands[0]] = n
+            self.sizes.sums[op.result] = self.counts.setdefault(op.operands[0], n)
         if self.spends(op):
             amount = ONE if self.model is not None else self.amount(op)
             self.spend(op, amount, f"calls `{op.operands[0].name}` once" if self.model is not None else "masks cells again")
@@ -198,16 +204,20 @@ class Spending:
             self.affords(op, self.left)
         if self.one_length and op.opcode == "canvas.new":
             self.cells = self.sizes.end(op.result, op.operands[0])
-        for v in op.results if self.cells is not None and self.sizes.at_least(self.cells) else ():
-            if [dim.kind for dim in v.type.dims] == ["cells"]:
-                self.sizes.know(("length", v), at_least(self.cells, self.sizes.length(v)))
+        if (
+            self.cells is not None
+            and op.opcode == "canvas.get"
+            and op.attrs["field"] == "all"
+            and self.sizes.at_least(self.cells)
+        ):
+            self.sizes.know(("length", op.result), at_least(self.cells, self.sizes.length(op.result)))
 
     def branch(self, op: Op) -> None:
         known, before, spent = self.consts.get(op.operands[0]), self.left, self.spent
         if "draft" in op.attrs:  # an error may end it anywhere: no more is spent than by all of it
-            mark, self.spent = list(self.sizes.assumed), ZERO
+            mark, self.spent = len(self.sizes.assumed), ZERO
             self.region(op.regions[0])
-            self.sizes.assumed[:] = mark
+            del self.sizes.assumed[mark:]
             if self.spent is None:
                 raise DerivationStopped(op, "how much a draft spends that an error may end is not known")
             self.left, self.spent = before - self.spent, None if spent is None else spent + self.spent
@@ -240,7 +250,8 @@ class Spending:
                 for way, x in zip(ways, sums):
                     way.append(compared("eq", joined, x or ZERO))
         if len(ways[0]) > 2 or one != other:
-            self.sizes.assumed.append(("or", *(("and", *way) for way in ways)))
+            either: list[Condition] = [("and", *way) for way in ways]
+            self.sizes.assumed.append(("or", *either))
         return None
 
     def loop(self, op: Op) -> None:
@@ -250,15 +261,20 @@ class Spending:
         carried = op.operands[2 if op.opcode == "for" else 1 if op.attrs.get("limited") else 0 :]
         whole = [n for n, v in enumerate(body.args[1:]) if v.type.elem == "int" and not v.type.dims and self.sizes.ints]
         starts = {n: x for n in whole if (x := self.sizes.sum(carried[n])) is not None}
-        here = self.loops.setdefault(op, Loop({(guess, n) for guess in GUESSES for n in starts}))
+        here = self.loops.setdefault(
+            op, Loop({(KEPT, -1), *((guess, n) for guess in GUESSES if guess != KEPT for n in starts)})
+        )
         before, spent, times = self.left, self.spent, self.times(op)
         total = None if times is None or here.spends is None else self.sizes.product(here.spends, times)
 
-        def guessed(left: Linear, numbers: dict[int, Linear]) -> list[tuple[tuple[str, int], Linear]]:
-            return [((g, n), GUESSES[g](numbers[n], starts[n], left, before, self.most)) for g, n in here.guesses if n in numbers]
+        starts[-1] = ZERO
 
-        for name, x in guessed(before, starts):
-            self.keep(here, name, x)
+        def guessed(left: Linear, numbers: Mapping[int, Linear]) -> Iterator[tuple[Guess, Linear]]:
+            for g, n in here.guesses:
+                if n in numbers:
+                    yield (g, n), GUESSES[g](numbers[n], starts[n], left, before, self.most)
+
+        self.keep(here, guessed(before, starts))
         mark, outer, (left, after) = len(self.sizes.assumed), set(self.sizes.facts), (("left", op, n) for n in "ha")
         self.left, self.spent = self.sizes.symbol(left), ZERO
         head = self.left
@@ -267,9 +283,7 @@ class Spending:
                 self.sizes.carried(v)
                 self.sizes.same(asked, v)
             self.sizes.counter(region.args[0], op)
-        numbers = {n: x for n in starts if (x := self.sizes.sum(body.args[1 + n])) is not None}
-        self.sizes.assumed += [Inequality(x) for _, x in guessed(head, numbers)]
-        self.sizes.assumed += [at_least(head, before)] if here.kept else []
+        self.sizes.assumed += [Inequality(x) for _, x in guessed(head, self.sums(body.args[1:], starts))]
         if total is not None and here.spends is not None:  # there were fewer iterations than there may be
             self.sizes.assumed.append(at_least(head, before - total + here.spends))
         if len(op.regions) == 2:
@@ -279,15 +293,12 @@ class Spending:
             self.sizes.assumed.append(self.sizes.condition(op.regions[0].yields[0]))
         self.region(body)
         self.left += self.paid if paying else ZERO
-        ends = {n: x for n in numbers if (x := self.sizes.sum(body.yields[stops + n])) is not None}
-        here.guesses = {(g, n) for g, n in here.guesses if n in ends}
-        for name, x in guessed(self.left, ends):
-            self.keep(here, name, x)
-        if here.kept and not self.sizes.at_least(self.left, before):
-            here.kept, self.again = False, True
+        ends = self.sums(body.yields[stops:], starts)
+        self.fallen += [(here, (g, n)) for g, n in here.guesses if n not in ends]
+        self.keep(here, guessed(self.left, ends))
         most = None if self.spent is None else self.known_outside(self.spent, outer)
         if most != here.spends:
-            here.spends, self.again = most, True
+            here.spends, self.changed = most, True
         del self.sizes.assumed[mark:]
         self.left = self.sizes.symbol(after)
         self.spent = None if spent is None or total is None else spent + total
@@ -295,9 +306,7 @@ class Spending:
             self.left, self.spent = before, spent
         for v in op.results:
             self.sizes.carried(v)
-        numbers = {n: x for n in starts if (x := self.sizes.sum(op.results[n])) is not None}
-        self.sizes.assumed += [Inequality(x) for _, x in guessed(self.left, numbers)]
-        self.sizes.assumed += [at_least(self.left, before)] if here.kept else []
+        self.sizes.assumed += [Inequality(x) for _, x in guessed(self.left, self.sums(op.results, starts))]
         self.sizes.assumed += [at_least(self.left, before - total)] if total is not None else []
         if most != ZERO:
             self.say(op, here, total)
@@ -305,19 +314,18 @@ class Spending:
     def say(self, op: Op, here: Loop, total: Linear | None) -> None:
         """What a loop rests on."""
         names = [v.name for v in op.regions[-1].args[1:]]
-        for guess, n in sorted(here.guesses):
-            if "spent" in guess or "negative" in guess:
-                self.steps.append(Step(op.loc.line, f"`{names[n]}` {guess}, in every iteration", "credit"))
-        if here.kept and self.claim.mode:
-            self.steps.append(Step(op.loc.line, "no iteration spends more than a committed token gives", "credit"))
-        elif total is not None:
-            self.steps.append(Step(op.loc.line, "no more iterations than are counted, each of which spends no more", "credit"))
+        said = [KEPT if n < 0 else f"`{names[n]}` {guess}" for guess, n in sorted(here.guesses)]
+        if not said and total is not None:
+            said = ["its iterations spend no more than all of them can"]
+        self.steps += [Step(op.loc.line, ", ".join(said), "credit")] if said else []
 
-    def keep(self, here: Loop, name: tuple[str, int], x: Linear) -> None:
-        """A guess is not one any more unless it holds here."""
-        if not self.sizes.at_least(x):
-            here.guesses.discard(name)
-            self.again = True
+    def sums(self, values: Sequence[Value], places: Iterable[int]) -> dict[int, Linear]:
+        """Those at these places that are sums; at -1 nothing is asked of any."""
+        return {n: x for n in places if (x := ZERO if n < 0 else self.sizes.sum(values[n])) is not None}
+
+    def keep(self, here: Loop, guesses: Iterable[tuple[Guess, Linear]]) -> None:
+        """Guesses that do not hold here are none in the next pass."""
+        self.fallen += [(here, name) for name, x in guesses if not self.sizes.at_least(x)]
 
     def times(self, op: Op) -> Linear | None:
         """How often a loop runs at most."""
@@ -347,7 +355,7 @@ class Spending:
             if factor < 0 or not above:
                 return None
             total, f = min(above, key=lambda made: len(made[0].symbols - outer))
-            x = x + total.times(factor / f)
+            x = x + total.times(Fraction(factor) / f)
         return None
 
 
@@ -358,8 +366,12 @@ def spending(module: Module, claim: Claim, setting: Setting, given: Mapping[str,
     for _ in range(ROUNDS):
         found = Spending(module, claim, setting, given, loops)
         found.run()
-        if not found.again:
-            if str(found.failed):
-                raise found.failed
+        if found.changed:
+            continue
+        for loop, guess in found.fallen:
+            loop.guesses.discard(guess)
+        if not found.fallen and str(found.failed):
+            raise found.failed
+        if not found.fallen:
             return list(dict.fromkeys(found.steps))
     raise DerivationStopped(None, f"no invariant of a loop was found in {ROUNDS} rounds")

@@ -338,9 +338,11 @@ class ModuleLowering:
         assert isinstance(s, S.KeepsSupport | S.Ensures | S.AtMost)
         when, setting, _ = self.condition(lw, s.when, params)
         if isinstance(s, S.AtMost):
-            counted, model = "remasked" if s.what == "remasked" else "calls", self.counted(lw, s)
+            counted, of = "remasked" if s.what == "remasked" else "calls", self.counted(lw, s, params)
             bound = bound_of(lw, s.bound, params)
-            return Claim(counted, text, mode=s.per or "", when=when, models=model, loc=lw.loc(s.span), setting=setting, bound=bound)
+            return Claim(
+                counted, text, mode=s.per or "", when=when, models=of, loc=lw.loc(s.span), setting=setting, bound=bound
+            )
         if isinstance(s, S.KeepsSupport):
             names = []
             for m in s.models:
@@ -356,15 +358,15 @@ class ModuleLowering:
             lw.fail(s.span, f"ensures needs a condition on p and x, got {show(found)}", "ensures p[x] > 0.1", code="E210")
         return Claim("ensures", text, when=when, region=region, loc=lw.loc(s.span), setting=setting)
 
-    def counted(self, lw: Lowering, s: S.AtMost) -> tuple[str, ...]:
+    def counted(self, lw: Lowering, s: S.AtMost, params: tuple[Param, ...]) -> tuple[str, ...]:
         """The model whose calls a claim counts: the first one, where it names none."""
-        models = [v.name for v in lw.env.values() if v.type.elem == "model"]
-        masked = any(v.type.elem == "model" and v.type.of[0] == "masked" for v in lw.env.values())
+        models = [p.name for p in params if p.value.type.elem == "model" and p.value.type.of[0] != "layers"]
+        masked = any(p.value.type.elem == "model" and p.value.type.of[0] == "masked" for p in params)
         if s.what == "remasked":
             if not masked:
-                lw.fail(s.span, "cells are masked again where a masked model decides them, and there is none", code="E410")
+                lw.fail(s.span, "no masked model decides cells here", "count calls: at most 1 calls a token", code="E410")
             return ()
-        name = s.model.name if s.model is not None else next(iter(models), "")
+        name = s.model.name if s.model is not None else models[0] if models else ""
         if name not in models:
             advice = f"at most 1 calls of {models[0]} a token" if models else "its parameters are no models"
             lw.fail(s.model.span if s.model is not None else s.span, "calls of which model?", advice, code="E410")

@@ -382,6 +382,7 @@ CLAIMS = {
     "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(..., in_="tokens")',
     "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
     "print": "note it: `note name = value`, in Python note(name=value); `decgraph run` and `decgraph trace` show it",
+    "at_most": 'claim `at most 1 calls a token` or `at most n remasked`; in Python at_most(1, "calls", a="token")',
 }
 """What to try where a call seems to be meant as a claim, or as a note, by how its name begins."""
 
