@@ -18,6 +18,7 @@ USER decgraph
 ENV DECGRAPH_CACHE=/data PYTHONUNBUFFERED=1
 VOLUME /data
 EXPOSE 8000
-HEALTHCHECK --start-period=5m --interval=10s --timeout=5s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/ready')"]
+HEALTHCHECK --start-period=5m --interval=10s --timeout=5s \
+    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/ready')"]
 ENTRYPOINT ["decgraph"]
 CMD ["serve", "--host", "0.0.0.0", "--algorithm", "speculative", "--algorithm", "autoregressive"]
