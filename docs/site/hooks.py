@@ -145,7 +145,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def weight(source: str) -> float:
-    """How much a match on a page counts in the search: guides before the many pages to look things up, which have the same words.
+    """How much a match on a page counts in the search: guides before pages to look things up, which have the same words.
 
     A page of an error is found by its code and the words of its title, which few other pages have.
     """

@@ -98,7 +98,7 @@ FOUND = {
     "speculative decoding": "gallery/speculative.html",
     "prompt lookup": "gallery/prompt_lookup.html",
     "my own model": "your-model.html",
-    "docker": "install.html",
+    "docker": "serve.html",
     "lora": "which.html",
     "E423": "errors/E423.html",
     "undefined name": "errors/E230.html",
