@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
@@ -102,13 +105,34 @@ def labelled(run: Trace, node: DrawnNode) -> Text:
 
 
 def canvas(console: Console, run: Trace) -> None:
-    """Position by step: the denser, the surer the cell was decided; × where it was masked again."""
-    found = confidences(run)
-    rows = range(len(found)) if len(found) <= MOST else sorted({round(i * (len(found) - 1) / (MOST - 1)) for i in range(MOST)})
-    console.print(Text("\ncanvas: position by step; the denser, the surer", "bold"))
+    """Position by step: the denser, the surer the cell was decided; × where it was masked again, in the step or in one that
+    is not shown before it. Then the history of the cells to which that happened."""
+    found, masked = confidences(run)
+    (low, high), last = run.sure, len(found) - 1
+    rows = range(len(found)) if last < MOST else sorted({round(i * last / (MOST - 1)) for i in range(MOST)})
+    legend = f"\ncanvas: position by step; {SHADES[0]} confidence {low:.3g} to {SHADES[-1]} {high:.3g}"
+    console.print(Text(legend + (f"; {AGAIN} masked again" if masked.any() else ""), "bold"))
     width = max(8, console.width - 6)
-    for row in rows:
-        cells = [" " if x != x else AGAIN if x < 0 else SHADES[min(3, int(x * 4))] for x in found[row]]
+    shade = lambda x: " " if x != x else SHADES[min(3, int(4 * (x - low) / (high - low)))] if high > low else SHADES[-1]
+    for before, row in zip((-1, *rows), rows, strict=False):
+        again = masked[before + 1 : row + 1].any(axis=0)
+        cells = [AGAIN if a else shade(x) for x, a in zip(found[row], again, strict=True)]
         console.print(Text(f"{row + 1:>4} " + "".join(cells[:width])), soft_wrap=True)
     if found.shape[1] > width:
         console.print(Text(f"     {several(found.shape[1] - width, 'more position')} not shown", "dim"))
+    places = np.flatnonzero(masked.any(axis=0)).tolist()
+    for place in places[:MOST]:
+        console.print(Text(f"position {place}: {history(run, place)}"))
+    if places[MOST:]:
+        console.print(Text(f"{several(len(places[MOST:]), 'more position')} masked again", "dim"))
+
+
+def history(run: Trace, place: int) -> str:
+    """What happened to a cell, by step: "1-2 'a' ×, 3 'b'" was decided and masked again in each of two, and then decided."""
+    said = [(n, [e.token for e in step.edits if e.position == place]) for n, step in enumerate(run.steps, 1)]
+    parts = []
+    for tokens, alike in groupby([one for one in said if one[1]], key=itemgetter(1)):
+        steps = [n for n, _ in alike]
+        words = " ".join(repr(run.piece(token)) if token >= 0 else AGAIN for token in tokens)
+        parts.append(f"{steps[0]}-{steps[-1]} {words}" if len(steps) > 1 else f"{steps[0]} {words}")
+    return ", ".join(parts)

@@ -361,15 +361,20 @@ function timeDrawing(canvas, run, width) {
   return { scale, said };
 }
 
-function heat() { // light where unsure, dark where sure; the other way round on a dark ground
-  return d3.scaleLinear([0, 1], [colour("--unsure"), colour("--sure")]).clamp(true);
+function twice(step) { // how many cells a step changes twice or more
+  const changed = (step.edits || []).map((e) => e[0]);
+  return new Set(changed.filter((position, k) => changed.indexOf(position) < k)).size;
+}
+
+function heat([low, high]) { // of a run's confidences: light for the lowest, dark for the highest; the other way round on a dark ground
+  return d3.scaleLinear([low < high ? low : low - 1, high], [colour("--unsure"), colour("--sure")]).clamp(true);
 }
 
 function cellDrawing(canvas, run, width) {
   const positions = run.positions, steps = run.steps.length, foot = 16;
   const w = Math.max(2, Math.min(18, Math.floor((width - LABEL - 6) / positions) || 2)), h = Math.max(1, Math.min(14, Math.floor(420 / steps) || 1));
   const pen = sized(canvas, LABEL + positions * w + 6, steps * h + foot);
-  const held = new Map(), shade = heat();
+  const held = new Map(), shade = heat(run.sure);
   pen.font = "11px system-ui, sans-serif";
   run.steps.forEach((step, row) => {
     const y = row * h;
@@ -393,14 +398,20 @@ function cellDrawing(canvas, run, width) {
       pen.fillRect(LABEL + position * w, y, w, h);
     }
     pen.globalAlpha = 1;
-    for (const [position, token, confidence, replaced] of step.edits || []) {
-      pen.fillStyle = token < 0 ? colour("--rejected") : shade(confidence);
-      const x = LABEL + position * w, wide = Math.max(1, w - 1), tall = Math.max(1, h - (h > 3));
-      pen.fillRect(x, y, wide, tall);
-      if (token >= 0) { // decided, or replaced, now
-        pen.fillStyle = colour(replaced ? "--residual" : "--mark");
-        pen.fillRect(x, y, wide, Math.max(1, Math.min(3, h / 3)));
-      }
+    const changed = new Map();
+    for (const edit of step.edits || []) changed.set(edit[0], [...(changed.get(edit[0]) ?? []), edit]);
+    for (const [position, changes] of changed) { // what it was in turn, from left to right; where there is no room, masked again
+      const wide = Math.max(1, w - 1), tall = Math.max(1, h - (h > 3)), room = Math.max(1, Math.floor(wide / 2));
+      const shown = changes.length <= room ? changes : [changes.find((e) => e[1] < 0) ?? changes[0], ...changes.slice(changes.length - room + 1)];
+      shown.forEach(([, token, confidence, replaced], k) => {
+        const x = LABEL + position * w + (wide * k) / shown.length, part = wide / shown.length;
+        pen.fillStyle = token < 0 ? colour("--rejected") : shade(confidence);
+        pen.fillRect(x, y, part, tall);
+        if (token < 0) return;
+        pen.fillStyle = colour(replaced ? "--residual" : "--mark"); // decided, or replaced, now
+        pen.fillRect(x, y, part, Math.max(1, Math.min(3, h / 3)));
+      });
+      const [, token, confidence] = changes.at(-1);
       if (token < 0) held.delete(position);
       else held.set(position, confidence);
     }

@@ -78,10 +78,15 @@ class RunView {
       this.cells = make("canvas", { role: "img" });
       this.cellRow = make("div", { class: "row" });
       this.cellBox = make("div", { class: "drawing scroll" }, this.cells, this.cellRow);
+      this.cellDetail = make("p", { class: "detail faint", role: "status" }, "Point at a cell, or tap it, for its history.");
       this.cells.addEventListener("click", (event) => this.choose(this, Math.floor(event.offsetY / this.cellSize.h)));
-      this.cells.addEventListener("mousemove", (event) => { this.cells.title = this.cellSaid(event.offsetX, event.offsetY); });
+      this.cells.addEventListener("pointermove", (event) => { this.cellDetail.textContent = this.cellSaid(event.offsetX, event.offsetY); });
+      this.cells.addEventListener("pointerdown", (event) => { this.cellDetail.textContent = this.cellSaid(event.offsetX, event.offsetY); });
+      const [low, high] = run.sure.map((x) => `confidence ${number(x)}`), edits = run.steps.flatMap((s) => s.edits || []);
+      const kinds = [["undecided", "undecided"], ...(low === high ? [] : [["unsure", low]]), ["sure", high], ["decided", "decided in this step"], ...(edits.some((e) => e[3]) ? [["replaced", "replaced"]] : []),
+        ...(run.stats.remasked ? [["again", "masked again"]] : []), ...(run.steps.some(twice) ? [["twice", "changed twice or more: from left to right"]] : [])];
       right.append(panel("Canvas: position by step", make("p", { class: "faint" }, "A row is a step, a column a position. The bar at the left: the share of the positions read that was computed anew."),
-        make("div", { class: "legend heat", "aria-label": "Colours of the canvas" }, ...[["undecided", "undecided"], ["unsure", "confidence 0"], ["sure", "confidence 1"], ["decided", "decided in this step"], ["replaced", "replaced"], ["again", "masked again"]].map(([kind, words]) => make("span", {}, make("i", { class: kind }), words))), this.cellBox));
+        make("div", { class: "legend heat", "aria-label": "Colours of the canvas" }, ...kinds.map(([kind, words]) => make("span", {}, make("i", { class: kind }), words))), this.cellBox, this.cellDetail));
     }
     if (run.depths.length) right.append(panel("Acceptance by depth", acceptanceDrawing(run.depths)));
     if (run.spans.length) {
@@ -186,7 +191,7 @@ class RunView {
 
   recell(before, step) { // cells that change between two steps
     const changed = new Set();
-    for (let s = Math.min(before, step) + 1; s <= Math.max(before, step); s++) for (const e of this.run.steps[s].edits || []) changed.add(e[0]);
+    for (let s = Math.max(0, Math.min(before, step)); s <= Math.max(before, step); s++) for (const e of this.run.steps[s].edits || []) changed.add(e[0]);
     if (before < 0) {
       this.fill(Infinity);
       for (const chunk of this.chunks) chunk.classList.remove("later");
@@ -201,6 +206,7 @@ class RunView {
       const last = this.history[i][this.history[i].length - 1];
       span.textContent = decided ? (held === last && this.run.tokens[i] === held[1] ? this.run.texts[i] : this.piece(held[1])) : "░";
       span.classList.toggle("masked", !decided);
+      span.classList.toggle("again", this.history[i].some((edit) => edit[0] === step && edit[1] < 0));
       span.style.borderBottomColor = decided ? age(held[0] / steps) : "";
       span.removeAttribute("title");
     }
@@ -211,9 +217,9 @@ class RunView {
     const trees = (s.trees || []).slice(0, MOST_TREES).map((tree) => nodesAt(this.trees[tree], this.step));
     this.drawn = trees.map((nodes) => new TreeView(nodes, this.run.pieces, before));
     if (!trees.length) {
-      const edits = s.edits || [], again = edits.filter((e) => e[1] < 0).length, replaced = edits.filter((e) => e[3]).length;
-      const decided = `${several(edits.length - again - replaced, "position")} decided`;
-      const said = edits.length ? `${decided}, ${replaced} replaced, ${again} masked again` : "This step drafted nothing.";
+      const edits = s.edits || [], masked = edits.filter((e) => e[1] < 0).length, replaced = edits.filter((e) => e[3]).length;
+      const decided = `${several(edits.length - masked - replaced, "position")} decided`;
+      const said = edits.length ? `${decided}, ${replaced} replaced, ${masked} masked again${twice(s) ? `; ${several(twice(s), "cell")} changed twice or more` : ""}` : "This step drafted nothing.";
       this.stepPanel.replaceChildren(make("p", { class: "faint" }, said));
       return;
     }
