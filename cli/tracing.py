@@ -14,15 +14,12 @@ from rich.tree import Tree
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
 from decgraph.views.steps import DraftTree, DrawnNode, RecordedStep, instructive
+from decgraph.views.words import SIGNS, marked, word
 
-STYLES = {"accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "plain": "", "canvas": "green"}
-NODES = {
-    "accepted": "bold green",
-    "rejected": "red strike",
-    "pruned": "dim strike",
-    "drafted": "dim",
-    "committed": "bold",
-}
+STYLES = {
+    "accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "own": "dark_orange3", "plain": "",
+    "canvas": "green", "rejected": "red strike", "pruned": "dim strike", "drafted": "dim", "committed": "bold", "grown": "", "left": "dim",
+}  # fmt: skip
 SHADES = "░▒▓█"
 AGAIN = "×"
 MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
@@ -40,6 +37,9 @@ def show(console: Console, run: Trace, number: int | None) -> None:
         console.print(Text(f"\nstep {chosen + 1}: {several(steps[chosen].count, 'token')} committed", "bold"))
         for tree in steps[chosen].trees[:4]:
             console.print(drawn(run, tree, chosen))
+            seen = (node.at(chosen) for node in tree.nodes if node.born <= chosen)
+            kinds = {kind(node): SIGNS.get(node.state, "") for node in seen}
+            console.print(Text("  ").join(Text(sign + word(one), STYLES[one]) for one, sign in kinds.items()))
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
         counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)
@@ -51,6 +51,11 @@ def show(console: Console, run: Trace, number: int | None) -> None:
 def sizes(run: Trace) -> str:
     """Tokens and steps, in words."""
     return f"{several(len(run.tokens), 'token')} in {several(len(run.steps), 'step')}"
+
+
+def kind(node: DrawnNode) -> str:
+    """What a node is called, and drawn as: its state, or of a token that was emitted in which place."""
+    return node.source if node.state == "emitted" else node.state
 
 
 def several(n: int, noun: str) -> str:
@@ -68,14 +73,14 @@ def step_of(steps: list[RecordedStep], number: int | None) -> int | None:
 def text_of(run: Trace, steps: list[RecordedStep]) -> Iterable[Text]:
     """The prompt and the committed tokens, by origin."""
     origins = [origin for step in steps for origin in step.origins]
-    yield Text("".join(texts(run, run.prompt)), "dim")
+    yield Text("".join(map(marked, texts(run, run.prompt))), "dim")
     for i, piece in enumerate(texts(run, run.tokens)):
         origin = "canvas" if run.stats.unmasked else origins[i] if i < len(origins) else "plain"
-        yield Text(piece, STYLES[origin])
+        yield Text(marked(piece), STYLES[origin])
 
 
 def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
-    """A draft tree as a step left it: ✓ accepted, ✗ rejected, + emitted by the target, ● committed by the program."""
+    """A draft tree as a step left it."""
     root = Tree(Text("·", "dim"))
     places: dict[int, Tree] = {-1: root}
     nodes = [node.at(step) for node in tree.nodes if node.born <= step]
@@ -91,7 +96,7 @@ def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
 
 def labelled(run: Trace, node: DrawnNode) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
-    sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ ", "committed": "● "}.get(node.state, "  ")
+    sign = SIGNS.get(node.state, "  ")
     token = repr(run.piece(node.token))
     values: list[tuple[str, float | None]] = [
         *((name, told[-1][1]) for name, told in node.columns.items() if "logprob" in run.source or name != "logprob")
@@ -99,9 +104,7 @@ def labelled(run: Trace, node: DrawnNode) -> Text:
     values += [("p", node.p), ("raw p", node.raw if node.raw != node.p else None), ("q", node.q)]
     values += [("raw q" if node.q is not None else "chosen, score", node.score if node.score != node.q else None)]
     known = [f"{name} {x:.3g}" for name, x in values if x is not None]
-    return Text.assemble(
-        sign, (token, STYLES[node.source] if node.state == "emitted" else NODES[node.state]), ("  " + "  ".join(known), "dim")
-    )
+    return Text.assemble(sign, (token, STYLES[kind(node)]), ("  " + "  ".join(known), "dim"))
 
 
 def canvas(console: Console, run: Trace) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.views.document import Trace, document, relation
+from decgraph.views.words import SIGNS, WORDS
 
 HERE = Path(__file__).parent
 SCRIPTS = ("d3/d3.min.js", "drawings.js", "trace.js")
@@ -26,7 +27,7 @@ def trace_page(runs: Sequence[Trace]) -> str:
     return page(
         f"{title}: trace",
         read("trace.html"),
-        {"runs": [spelled_once(document(run)) for run in runs], "relation": relation(runs)},
+        {"runs": [spelled_once(document(run)) for run in runs], "relation": relation(runs), "words": WORDS, "signs": SIGNS},
         *SCRIPTS,
     )
 

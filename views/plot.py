@@ -12,8 +12,9 @@ import numpy as np
 from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.views.document import Trace
+from decgraph.views.words import word
 
-COLOURS = {"accepted": "#237a34", "bonus": "#1864ab", "residual": "#b35309", "plain": "#868e96"}  # the page's
+COLOURS = {"accepted": "#237a34", "bonus": "#1864ab", "residual": "#b35309", "own": "#b35309", "plain": "#868e96"}  # the page's
 AGAIN, MASKED = "#c92a2a", "#ffffff"
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -63,7 +64,7 @@ def tokens(axes: Any, run: Trace) -> None:
     for origin, colour in COLOURS.items():
         counts = np.array([step.origins.count(origin) for step in steps])  # type: ignore[arg-type]
         if counts.any():
-            axes.bar(np.arange(1, len(steps) + 1), counts, bottom=below, color=colour, label=origin, width=0.9)
+            axes.bar(np.arange(1, len(steps) + 1), counts, bottom=below, color=colour, label=word(origin), width=0.9)
             below += counts
     whole(axes.xaxis, axes.yaxis)
     axes.set(title=run.name, xlabel="decoding step", ylabel="tokens committed")
@@ -125,7 +126,7 @@ def cells(axes: Any, run: Trace) -> None:
     low, high = run.sure
     shown = axes.imshow(found, aspect="auto", cmap=shades(), vmin=low, vmax=high, interpolation="none")
     again = np.argwhere(masked)
-    axes.plot(again[:, 1], again[:, 0], "s", color=AGAIN, markersize=3, label="masked again" if len(again) else None)
+    axes.plot(again[:, 1], again[:, 0], "s", color=AGAIN, markersize=3, label=word("again") if len(again) else None)
     whole(axes.xaxis)
     rows = np.unique(np.linspace(0, len(found) - 1, min(len(found), 8)).astype(int))
     axes.set_yticks(rows, labels=rows + 1)  # steps are counted from 1

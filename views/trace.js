@@ -5,7 +5,6 @@ const CHUNK = 64, FIRST = 16; // tokens in a chunk of the text; chunks that are 
 const MOST_TREES = 8; // of a step that are drawn
 const ENDED = { limit: "the limit of new tokens", eos: "the end-of-text token", stop: "a stop string", context: "the full context window",
   end: "the end of the algorithm", error: "an error", interrupted: "an interruption" }; // as the command line says it
-const KINDS = { accepted: "accepted draft", bonus: "bonus token", residual: "residual", plain: "no verified draft", canvas: "decided on the canvas" };
 
 class RunView {
   constructor(run, root, choose) {
@@ -44,14 +43,14 @@ class RunView {
     const named = (title) => ({ class: "panel", "data-panel": title, "aria-label": document.querySelector("main.two") ? `${title} of ${run.name}` : title }); // of two runs each has its own
     const panel = (title, ...inner) => make("section", named(title), make("h3", {}, title), ...inner);
     const kinds = this.canvas ? ["prompt", "masked"] : ["prompt", ...new Set(run.origins)];
-    const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, KINDS[k] || k)));
+    const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, k === "prompt" ? k : word(k))));
     if (this.canvas) legend.append(...[0, 0.33, 0.66, 1].map((x) => {
       const made = make("span", {}, ["decided early", "then", "later", "last"][Math.round(x * 3)]);
       made.style.borderBottom = `3px solid ${age(x)}`;
       return made;
     }));
     this.text = make("div", { class: "text", tabindex: "0", role: "group", "aria-label": `Text of ${run.name}, coloured by origin` });
-    this.text.append(make("span", { class: "prompt" }, run.prompt.join("")));
+    this.text.append(make("span", { class: "prompt" }, ...run.prompt.flatMap(marked)));
     this.spans = [];
     this.chunks = [];
     this.fill(FIRST);
@@ -83,8 +82,8 @@ class RunView {
       this.cells.addEventListener("pointermove", (event) => { this.cellDetail.textContent = this.cellSaid(event.offsetX, event.offsetY); });
       this.cells.addEventListener("pointerdown", (event) => { this.cellDetail.textContent = this.cellSaid(event.offsetX, event.offsetY); });
       const [low, high] = run.sure.map((x) => `confidence ${number(x)}`), edits = run.steps.flatMap((s) => s.edits || []);
-      const kinds = [["undecided", "undecided"], ...(low === high ? [] : [["unsure", low]]), ["sure", high], ["decided", "decided in this step"], ...(edits.some((e) => e[3]) ? [["replaced", "replaced"]] : []),
-        ...(run.stats.remasked ? [["again", "masked again"]] : []), ...(run.steps.some(twice) ? [["twice", "changed twice or more: from left to right"]] : [])];
+      const kinds = [["undecided", "undecided"], ...(low === high ? [] : [["unsure", low]]), ["sure", high], ["decided", word("decided")], ...(edits.some((e) => e[3]) ? [["replaced", word("replaced")]] : []),
+        ...(run.stats.remasked ? [["again", word("again")]] : []), ...(run.steps.some(twice) ? [["twice", WORDS.twice]] : [])];
       right.append(panel("Canvas: position by step", make("p", { class: "faint" }, "A row is a step, a column a position. The bar at the left: the share of the positions read that was computed anew."),
         make("div", { class: "legend heat", "aria-label": "Colours of the canvas" }, ...kinds.map(([kind, words]) => make("span", {}, make("i", { class: kind }), words))), this.cellBox, this.cellDetail));
     }
@@ -116,7 +115,7 @@ class RunView {
     for (let c = this.chunks.length; c < last; c++) {
       const chunk = make("span", { class: "chunk later" });
       for (let i = c * CHUNK; i < Math.min(this.size, (c + 1) * CHUNK); i++) {
-        const span = make("span", { "data-i": i, class: this.canvas ? "masked" : this.run.origins[i] || "plain" }, this.canvas ? "░" : this.run.texts[i]);
+        const span = make("span", { "data-i": i, class: this.canvas ? "masked" : this.run.origins[i] || "plain" }, ...(this.canvas ? ["░"] : marked(this.run.texts[i])));
         this.spans.push(span);
         chunk.append(span);
       }
@@ -132,7 +131,7 @@ class RunView {
 
   said(i) {
     const token = this.run.tokens[i];
-    const origin = this.canvas ? this.history[i].map(([s, t, c]) => (t < 0 ? `masked again in step ${s + 1}` : `${quoted(this.piece(t))} in step ${s + 1}, confidence ${number(c)}`)).join("; ") : KINDS[this.run.origins[i]];
+    const origin = this.canvas ? this.history[i].map(([s, t, c]) => (t < 0 ? `masked again in step ${s + 1}` : `${quoted(this.piece(t))} in step ${s + 1}, confidence ${number(c)}`)).join("; ") : WORDS[this.run.origins[i]];
     return `${token === undefined ? "" : quoted(this.piece(token)) + ` (${token}), `}position ${i}, step ${this.stepOf[i] + 1}: ${origin}`;
   }
 
@@ -204,7 +203,7 @@ class RunView {
       for (const edit of this.history[i]) if (edit[0] <= step) held = edit;
       const decided = held !== null && held[1] >= 0;
       const last = this.history[i][this.history[i].length - 1];
-      span.textContent = decided ? (held === last && this.run.tokens[i] === held[1] ? this.run.texts[i] : this.piece(held[1])) : "░";
+      span.replaceChildren(...(decided ? marked(held === last && this.run.tokens[i] === held[1] ? this.run.texts[i] : this.piece(held[1])) : ["░"]));
       span.classList.toggle("masked", !decided);
       span.classList.toggle("again", this.history[i].some((edit) => edit[0] === step && edit[1] < 0));
       span.style.borderBottomColor = decided ? age(held[0] / steps) : "";
@@ -242,7 +241,7 @@ class RunView {
       Grown: () => `drafted ${several(x[0], "token")}${x[1] === "point" ? "" : ` from ${x[1]}`}: ${x[2].map(t).join(" ")}${x[0] > x[2].length ? " ..." : ""}`,
       Accepted: () => `accepted ${t(x[0])} at depth ${x[1]}`,
       Rejected: () => `rejected ${t(x[0])} at depth ${x[1]}: ${x[2]}`,
-      Emitted: () => `emitted ${t(x[0])} (${KINDS[x[1]] || x[1]})`,
+      Emitted: () => `emitted ${t(x[0])} (${word(x[1])})`,
       Unmasked: () => `position ${x[0]} ${e.edit && e.edit[3] ? "replaced by" : "decided:"} ${t(x[1])}, confidence ${number(x[2])}`,
       Remasked: () => `position ${x[0]} masked again`,
       Committed: () => `committed ${several(x[0].length, "token")}${x[1] ? `, ${x[1]} cut` : ""}`,
@@ -447,4 +446,4 @@ class Page {
 }
 
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-window.page = new Page(JSON.parse(document.getElementById("data").textContent));
+window.page = new Page(DATA);
