@@ -99,7 +99,7 @@ function besideNode(node) { // the same in few characters: of 0 and 1, as temper
 function inner(d) { return ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0; }
 
 class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys zoom and move it
-  constructor(nodes, pieces, root) {
+  constructor(nodes, pieces, root, omitted) { // omitted: pruned nodes that the page does not have
     this.nodes = nodes;
     this.pieces = pieces;
     this.root = root;
@@ -117,7 +117,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     if (counted.pruned) {
       this.pruned = make("input", { type: "checkbox" });
       this.pruned.addEventListener("change", () => this.draw());
-      this.tools.append(make("label", {}, this.pruned, ` ${counted.pruned} pruned`));
+      this.tools.append(make("label", {}, this.pruned, ` ${counted.pruned + omitted} pruned${omitted ? `, ${counted.pruned} of them on this page` : ""}`));
     }
     this.missing = make("span", { class: "faint" });
     this.tools.append(this.missing);
@@ -254,7 +254,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
       g.select(".token").attr("x", 5).attr("y", Math.min(h / 2 + 4.2, h - 2 - 0.3 * size)).style("font-size", `${size}px`).text(small ? "" : this.label(d, letters)); // an underscore clears the edge
       g.select(".small").attr("x", 5).attr("y", h + 11).text(second && d.data.node.i >= 0 ? besideNode(d.data.node).slice(0, Math.max(0, Math.floor((this.column * t.k - 8) / 6.1))) : "");
     });
-    if (!this.shown) this.detail.textContent = mute ? "Boxes too small for their text: tap one, or point at it, to read it; + enlarges." : "Point at a box, tap it, or choose it with the arrow keys, for all that is known of it.";
+    if (!this.shown) this.detail.textContent = mute ? "Some boxes are too small for their text: tap one, or point at it, to read it; + enlarges." : "Point at a box, tap it, or choose it with the arrow keys, for all that is known of it.";
     const more = t.k > this.least * 1.02;
     this.map.classed("hidden", !more);
     this.svg.style("touch-action", more ? "none" : "pan-y"); // a finger scrolls the page where there is nothing to move

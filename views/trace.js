@@ -49,7 +49,7 @@ class RunView {
       made.style.borderBottom = `3px solid ${age(x)}`;
       return made;
     }));
-    this.text = make("div", { class: "text", tabindex: "0", role: "group", "aria-label": `Text of ${run.name}, coloured by origin` });
+    this.text = make("div", { class: this.canvas ? "text cells" : "text", tabindex: "0", role: "group", "aria-label": `Text of ${run.name}, coloured by origin` });
     this.text.append(make("span", { class: "prompt" }, ...run.prompt.flatMap(marked)));
     this.spans = [];
     this.chunks = [];
@@ -213,8 +213,8 @@ class RunView {
 
   showTrees(s) {
     const before = s.first ? this.run.texts[s.first - 1] : this.run.prompt[this.run.prompt.length - 1] || "";
-    const trees = (s.trees || []).slice(0, MOST_TREES).map((tree) => nodesAt(this.trees[tree], this.step));
-    this.drawn = trees.map((nodes) => new TreeView(nodes, this.run.pieces, before));
+    const shown = (s.trees || []).slice(0, MOST_TREES), trees = shown.map((tree) => nodesAt(this.trees[tree], this.step));
+    this.drawn = trees.map((nodes, k) => new TreeView(nodes, this.run.pieces, before, this.run.omitted[shown[k]]));
     if (!trees.length) {
       const edits = s.edits || [], masked = edits.filter((e) => e[1] < 0).length, replaced = edits.filter((e) => e[3]).length;
       const decided = `${several(edits.length - masked - replaced, "position")} decided`;
