@@ -76,11 +76,12 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Verification emitted a token of its own: after the last draft of a path (bonus), in place of rejected
-    ones (residual), or without any draft (plain)."""
+    """Verification emitted a token of the target: after the last draft of a path (bonus), without any draft (plain), or in
+    place of rejected ones: drawn from what is left of the target's distribution (residual), or from that itself, or its likeliest
+    token (own), as the rule has it."""
 
     token: int
-    kind: Literal["bonus", "residual", "plain"]
+    kind: Literal["bonus", "residual", "own", "plain"]
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from typing import Literal
 from decgraph.runtime import trace
 from decgraph.runtime.recording import Marked, Recording, Stamped
 
-Origin = Literal["accepted", "bonus", "residual", "plain", "canvas"]
-"""Where a committed token came from: an accepted draft; a token of the target's own after the last draft of a path (bonus), in
-place of rejected ones (residual), or without a verified draft (plain: none was drafted, or the program itself chose among
-drafts, as beam search does); a cell of a canvas."""
+Origin = Literal["accepted", "bonus", "residual", "own", "plain", "canvas"]
+"""Where a committed token came from: an accepted draft; a token that verification emitted after the last draft of a path
+(bonus) or in place of rejected ones (residual, own; see `trace.Emitted`), or without a verified draft (plain: none was drafted,
+or the program itself chose among drafts, as beam search does); a cell of a canvas."""
 
 EDITS = trace.Unmasked | trace.Remasked
 ENDS = trace.Committed | trace.Stopped
 """Events that belong to what came before."""
 
-State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "committed"]
-"""What became of a node. committed: the program itself chose it, without a rule that tests."""
+State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "committed", "grown", "left"]
+"""What became of a node. Of a tree that no rule tests: the program committed it, grew it further, or left it."""
 
 
 @dataclass
@@ -130,6 +130,14 @@ class DraftTree:
         for place in paths[0] if paths else ():
             self.nodes[place].state, self.nodes[place].settled = "committed", step
 
+    def searched(self) -> None:
+        """Where no rule has tested the tree: say which drafts the program grew further, and which it left."""
+        if not any(node.state in ("accepted", "rejected", "emitted") for node in self.nodes):
+            inner = {node.parent for node in self.nodes}
+            for place, node in enumerate(self.nodes):
+                if node.state == "drafted":
+                    node.state, node.settled = "grown" if place in inner else "left", node.born
+
 
 @dataclass
 class CellChange:
@@ -186,6 +194,8 @@ def steps_of(recording: Recording, prompt: int) -> list[RecordedStep]:
         began = step.ended
         heard += len(part)
         out.append(step)
+    for tree in {id(tree): tree for step in out for tree in step.trees}.values():
+        tree.searched()
     return out
 
 
