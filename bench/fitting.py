@@ -33,26 +33,32 @@ def fitting(
     """
     out: list[Candidate] = []
     left: dict[str, str] = {}
-    for entry in stdlib.entries():
+    for entry in sorted(stdlib.entries(), key=lambda one: one.wave):  # the best known first: time may be short
         if entry.kinds[:1] != (kind,) or entry.name == PLAIN[kind]:
             continue
         if not lossy and f"refines {PLAIN[kind]}(" not in entry.claim:
             left[entry.name] = OTHERS
             continue
         if missing := set(entry.externs) - set(externs):
-            left[entry.name] = f"it calls {min(missing)}, a function that was not given (--extern)"
+            left[entry.name] = f"it calls a function that was not given (--extern): {min(missing)}"
             continue
         one = api.load(entry.name)
         try:
             params = {name: value for name, value in common.items() if name in one.params}
             values = params_for(one, params)
-            if not lossy and not promised(one, values, spec=PLAIN[kind], temperature=temperature):
-                raise DecError(OTHERS)
-            arguments_of(one.function, models(one), zoo.known())
             accepts(one)
-            out.append(Candidate(one.name, one, params))
         except DecError as error:
-            left[entry.name] = first_line(error)
+            left[entry.name] = f"it does not do what is asked for: {first_line(error)}"
+            continue
+        if not lossy and not promised(one, values, spec=PLAIN[kind], temperature=temperature):
+            left[entry.name] = OTHERS
+            continue
+        try:
+            arguments_of(one.function, models(one), zoo.known())
+        except DecError as error:
+            left[entry.name] = f"it needs a model that was not given: {first_line(error)}"
+            continue
+        out.append(Candidate(one.name, one, params))
     return out, left
 
 

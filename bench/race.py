@@ -17,7 +17,7 @@ from decgraph.bench.measure import ALL, BenchWork, Measured
 from decgraph.errors import DecError
 from decgraph.runtime.tune.space import Entrant
 
-FEW = 6
+FEW = 4
 """Tokens of a run that only warms up: code is generated and memory allocated then."""
 
 
@@ -79,16 +79,18 @@ class Race:
                 except DecError as error:
                     self.fail(one, error)
 
-    def once(self, entrants: Sequence[Entrant], tokens: int | None = None) -> None:
-        """A turn: the next group, by the base and all entrants, in random order; tokens: of each request at most.
+    def once(self, entrants: Sequence[Entrant], tokens: int | None = None, turn: int | None = None) -> None:
+        """A turn: the next group, or that of an earlier turn, by the base and all entrants, in random order; tokens: of each
+        request at most.
 
         One that cannot run is out. Raises DecError for a base that cannot, and, if `strict`, for tokens that a claim rules out.
         """
-        number = self.turns % len(self.found.work.groups)
+        turn = self.turns if turn is None else turn
+        number = turn % len(self.found.work.groups)
         going = [one for one in dict.fromkeys([self.base, *entrants]) if self.contender(one, tokens) is not None]
         runs = {one.label: self.found.noted(one.label) for one in going}
-        self.found.times.turn(runs, self.turns, number, self.order)
-        self.turns += 1
+        self.found.times.turn(runs, turn, number, self.order)
+        self.turns = max(self.turns, turn + 1)
         if self.base.label in self.failed:
             raise self.failed[self.base.label]
         for one in going:

@@ -9,6 +9,8 @@ from decgraph.bench.race import Race
 from decgraph.runtime.tune.space import Axis, Entrant
 
 Left = Callable[[], float]
+SLOW = 0.5  # of the base's speed: what is slower than that in its first run has no second one
+TOGETHER = 6  # of many: so many run a turn, so that what there is time for is measured whole
 HOPELESS = 0.75  # of the fastest one's speed: what is slower than that after its first runs is dropped
 
 
@@ -33,22 +35,21 @@ def halved(
     What fails is not among them, and what there was no time to run comes last. Stops when the time is up.
     """
     alive = list(dict.fromkeys(entrants))
-    told(
-        f"{len(alive)} run{'s' * (len(alive) == 1)} {rounds} time{'s' * (rounds > 1)}"
-        + (f", {tokens} tokens" if tokens else "")
-    )
-    for one in alive:
+    first, reached = race.turns, list[Entrant]()
+    for at in range(0, len(alive), TOGETHER):
         if seconds_left() <= 0:
             break
-        race.warm([one])
-    late = [one for one in alive if one.label not in race.warmed]
-    alive = [one for one in alive if one.label in race.warmed]
-    for _ in range(rounds):
-        if seconds_left() <= 0:
-            break
-        race.once(alive, tokens)
-    alive = sorted((s for s in alive if s.label not in race.failed), key=lambda s: -race.ratio(s))
-    late = [one for one in late if one.label not in race.failed]
+        some = alive[at : at + TOGETHER]
+        reached += some
+        race.warm(some)
+        for n in range(rounds):
+            if seconds_left() <= 0:
+                break
+            race.once([one for one in some if race.ratio(one) > SLOW], tokens, first + n)
+        best = max(reached, key=race.ratio)
+        told(f"{len(reached)} of {len(alive)} ran {tokens or race.limit} tokens; {race.ratio(best):.2f}: {best.label}")
+    late = alive[len(reached) :]
+    alive = sorted((s for s in reached if s.label not in race.failed), key=lambda s: -race.ratio(s))
     if len(alive) <= 2 or seconds_left() <= 0:
         return [*alive, *late]
     best, half = race.ratio(alive[0]), (len(alive) + 1) // 2

@@ -124,15 +124,14 @@ class Tuner:
         row of a forward costs (`rows.py`), as of a batch on a CPU, a published tree is so far from the best that a search along
         one parameter at a time would not get away from it."""
         race, several = self.race, len(self.entrants) > 1
-        least = [one.at(smallest(self.axes(one), one.setting)) for one in self.entrants]
-        entrants = [*(self.entrants if several else [race.base]), *least]
-        tokens = max(SHORTEST, race.limit // 4) if several else None
-        ranked = search.halved(race, entrants, self.share(0.4), rounds=1, tokens=tokens, told=self.told)
+        entrants = [one.at(values) for one in self.entrants for values in (one.setting, smallest(self.axes(one), one.setting))]
+        tokens, part = (max(SHORTEST, race.limit // 4), 0.5) if several else (None, 0.2)
+        ranked = search.halved(race, entrants, self.share(part), rounds=2 if several else 1, tokens=tokens, told=self.told)
         starts = search.best_of_each(ranked)[:FINALISTS]
         for n, start in enumerate(starts, 1):
             if (axes := self.axes(start)) and start.label in race.warmed:
-                part = 0.4 + 0.25 * n / len(starts)
-                search.descend(race, axes, start, self.share(part), told=lambda one: self.told(f"at {one.label}"))
+                until = part + (0.65 - part) * n / len(starts)
+                search.descend(race, axes, start, self.share(until), told=lambda one: self.told(f"at {one.label}"))
         fitting = self.seconds_left() / max(1e-9, (LEAST_PAIRS + 2) * race.lasts) - 1  # for so many there is time
         return search.fastest(race, max(1, min(FINALISTS + several, int(fitting))), each=2 if several else FINALISTS)
 

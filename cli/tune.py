@@ -20,7 +20,7 @@ from decgraph.runtime.sources import handed_out
 
 settings = options.LENIENT
 LEAST_SECONDS, LEAST_TOKENS = 1.0, 8
-SECONDS = {"one": 60.0, "all": 300.0}
+SECONDS = {"one": 60.0, "all": 600.0}
 BATCHES = (1, 4, 16)
 
 
@@ -43,7 +43,7 @@ def command(
     ] = None,
     lossy: Annotated[bool, option("--lossy", help="Choose also among algorithms that may commit other tokens.")] = False,
     seconds: Annotated[
-        float | None, option("--seconds", help="How long to measure: 300, and for one algorithm 60, if left out.")
+        float | None, option("--seconds", help="How long to measure: 600, and for one algorithm 60, if left out.")
     ] = None,
     clock: Annotated[
         str, option("--clock", help="wall, or cpu: the processor's time, steadier on a busy machine without a GPU.")

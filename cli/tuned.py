@@ -85,6 +85,8 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
             assert ratio is not None
             out.append(f"{many}: {found.chosen.label}, {render.shown(ratio.to_json())} times as fast as {found.base.label}; "
                        f"{ratio.n} {'prompts' if batch == 1 else 'groups of prompts'}.")  # fmt: skip
+        if missed := [one for one in job.entrants if batch == job.batches[0] and one.label not in found.race.entrants]:
+            out.append(f"There was no time for {len(missed)} of {len(job.entrants)} algorithms: more --seconds.")
         if not found.enough and not found.interrupted:
             out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(found.seconds))} or more.")
     if any(found.interrupted for found in job.outcomes.values()):
@@ -98,8 +100,8 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     elif job.outcomes and not job.chosen_among and job.promise(job.base.algorithm) == "tokens":
         out.append("All settings committed the default's tokens, as the claim says.")
     if left:
-        reasons = Counter(reason if name.count(" ") else reason for name, reason in left.items())
-        out.append("Did not fit: " + "; ".join(f"{count}: {reason}" for reason, count in reasons.most_common(3)) + ".")
+        reasons = Counter(reason.partition(": ")[0] for reason in left.values())
+        out.append("Did not fit: " + "; ".join(f"{count}, because {reason}" for reason, count in reasons.most_common()) + ".")
     for found in job.outcomes.values():
         for label in dict.fromkeys((found.base.label, found.chosen.label)):
             if ended := ended_text(found.rows.get(label, {}).get("draft_errors", {})):
