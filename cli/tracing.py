@@ -19,7 +19,8 @@ from decgraph.views.words import SIGNS, marked, word
 
 STYLES = {
     "accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "own": "dark_orange3", "plain": "",
-    "canvas": "green", "rejected": "red strike", "pruned": "dim strike", "drafted": "dim", "committed": "bold", "grown": "", "left": "dim",
+    "canvas": "green", "rejected": "red strike", "pruned": "dim strike", "drafted": "dim", "committed": "bold", "grown": "",
+    "left": "dim",
 }  # fmt: skip
 SHADES = "░▒▓█"
 AGAIN = "×"
