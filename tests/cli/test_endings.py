@@ -29,9 +29,9 @@ WRONG: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "heads": (("convert", ".", "-o", "x.safetensors"), ("a folder",)),
     "table as csv": (("bench", "speculative", "-o", "x.csv"), ("--format table", "--format csv")),
     "csv as tex": (("bench", "speculative", "--format", "csv", "-o", "x.tex"), ("--format csv", "--format latex")),
-    "table as picture": (("bench", "speculative", "-o", "x.png"), ("--format table", "--plot FOLDER")),
+    "table as picture": (("bench", "speculative", "-o", "x.png"), ("--format table", "--plot FOLDER or FILE.pdf")),
     "measured": (("bench", "speculative", "--results", "x.csv"), ("JSON", "x.json")),
-    "drawn": (("bench", "speculative", "--plot", "x.pdf"), ("a folder",)),
+    "drawn": (("bench", "speculative", "--plot", "x.jpg"), ("a folder",)),
 }
 
 
