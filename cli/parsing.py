@@ -6,6 +6,7 @@ import difflib
 import importlib.util
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,11 @@ def direct(words: Sequence[str], known: Iterable[str], context: typer.Context) -
     """
     out: dict[str, str] = {}
     rest, known = list(words), list(known)
+    for name in known:  # an option of the verb goes before a parameter of the same name
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            warnings.warn(f"{option} is an option of {context.command_path}; the parameter is --set {name}=...")
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
