@@ -56,6 +56,12 @@ def keys(items: Iterable[str], file: Path | None) -> list[str]:
     return found
 
 
+def one_of(what: str, value: str | None, known: Iterable[str]) -> None:
+    """Raises DecError for a word that is given and is not one of those that are known."""
+    if value is not None and value not in known:
+        raise DecError(f"there is no {what} {value!r}", hint=f"one of {', '.join(known)}")
+
+
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     """`name=value` items as a dict. Raises DecError for an item without `=` and a name given twice."""
     out: dict[str, str] = {}
