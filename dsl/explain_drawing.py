@@ -61,7 +61,6 @@ class Origins:
 
     def __init__(self, inside: list[S.Node], kinds: dict[str, str]) -> None:
         self.kinds = kinds
-        self.leaves = set(names_of_leaves(inside))
         self.states = {s.name for s in inside if isinstance(s, S.State)}
         self.made: dict[str, list[S.Node]] = {}
         for s in inside:
@@ -115,7 +114,7 @@ def drafts(grown: Sequence[tuple[S.Node, Branches]], origins: Origins, verify: S
 
 def is_wide(grows: Sequence[S.Node], origins: Origins) -> bool:
     """Whether a node that statements grow below may get several children."""
-    leaves = set(origins.leaves)
+    leaves = {name for name, made in origins.made.items() if any(map(is_leaf, made))}
     for s in grows:
         if isinstance(s, S.Grow) and s.at is not None and not is_leaf(s.at):
             if expression(s.at) not in leaves:
@@ -131,20 +130,10 @@ def is_wide(grows: Sequence[S.Node], origins: Origins) -> bool:
     return "topology" in origins.kinds.values()
 
 
-def is_leaf(at: S.Expr) -> bool:
+def is_leaf(at: S.Node) -> bool:
     """Whether an expression is `t.leaves`, or one of them."""
     nodes = at.value if isinstance(at, S.Index) else at
     return isinstance(nodes, S.Attr) and nodes.name == "leaves"
-
-
-def names_of_leaves(inside: list[S.Node]) -> Iterator[str]:
-    """The names by which an algorithm calls a leaf: of a loop over the leaves, or assigned one."""
-    for s in inside:
-        if isinstance(s, S.For) and is_leaf(s.iter):
-            yield s.names[0].name
-        elif isinstance(s, S.Assign) and len(s.targets) == len(s.values) == 1 and isinstance(s.targets[0], S.Name):
-            if isinstance(s.values[0], S.Expr) and is_leaf(s.values[0]):
-                yield s.targets[0].name
 
 
 def rule_of(verify: S.Verify) -> str:
