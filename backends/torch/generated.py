@@ -28,8 +28,9 @@ from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.timing import offer, probabilities
-from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, objects, path_of
+from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, path_of
 from decgraph.errors import DecError
+from decgraph.ir.data.numbers import objects
 from decgraph.ir.table import lookup
 from decgraph.ir.types import parse_dim, parse_type
 from decgraph.ir.values import Function, Op, Value
