@@ -49,10 +49,12 @@ def spelled_once(run: dict[str, Any]) -> dict[str, Any]:
 def fewer(tree: list[list[Any]], most: int) -> list[list[Any]]:
     """A tree with `most` of its pruned nodes, the first below each node before the second ones. Rows begin as those of
     `node_data`: token, parent, state."""
-    kept, rank, siblings = {-1}, {}, Counter[int]()
+    kept, siblings = {-1}, Counter[int]()
+    rank: dict[int, int] = {}
     for i, (_, parent, state, *_) in enumerate(tree):
         if state == "pruned":
-            rank[i], siblings[parent] = siblings[parent], siblings[parent] + 1
+            rank[i] = max(rank.get(parent, 0), siblings[parent])
+            siblings[parent] += 1
         while state != "pruned" and i not in kept:
             kept.add(i)
             i = tree[i][1]

@@ -186,7 +186,7 @@ def test_origins_of_a_step_that_is_cut() -> None:
     events = [trace.Accepted(1, 7, 1), trace.Accepted(2, 8, 2), trace.Emitted(9, "bonus"), trace.Committed((7, 8, 9)),
               trace.Emitted(3, "residual"), trace.Committed((3,)), trace.Accepted(1, 4, 1), trace.Committed((4,), 1),
               trace.Committed((5,))]  # fmt: skip
-    assert fragments.origins_of(events) == ["accepted", "accepted", "bonus", "residual", "accepted", "own"]
+    assert fragments.origins_of(events) == ["accepted", "accepted", "bonus", "residual", "accepted", "plain"]
 
 
 def test_a_text_with_marks_keeps_its_characters() -> None:
