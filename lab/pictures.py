@@ -101,7 +101,7 @@ def tree_of(nodes: Sequence[Any], run: Any) -> dict[str, Any]:
     for i in kept:
         n = nodes[i]
         text = "…" if n.state == "omitted" else run.piece(n.token)  # it stands for tokens between the context and a branch
-        kind = n.source if n.state == "emitted" else ""
+        kind = n.kind if n.state == "emitted" else ""
         drawn.append([text, place[n.parent], n.state, kind, *map(short, (n.p, n.q, n.score))])
     pruned = sum(node.state == "pruned" for node in nodes)
     return {"nodes": drawn, "pruned": pruned, "more": len(nodes) - len(drawn) - pruned}
