@@ -171,11 +171,9 @@ def report_step(m: Machine, t: TorchTree, children: Ids, child: int | None, dept
 
 def report_emitted(m: Machine, t: TorchTree, node: int, row: object, emitted: Token) -> None:
     """The event of a token that a rule emitted after a node, if it did, whose evidence is `row`."""
-    if emitted is None or m.listener is None or isinstance(t.base, Canvas):
-        return
-    if m.recorder is not None:
-        m.recorder.emits(*probabilities(row, _token(emitted)))
-    m.tell_emitted(_token(emitted), int(t.depth[node]), bool(len(t.children(node))))
+    if emitted is not None and m.listener is not None and not isinstance(t.base, Canvas):
+        told = probabilities(row, _token(emitted)) if m.recorder is not None else ()
+        m.tell_emitted(_token(emitted), int(t.depth[node]), bool(len(t.children(node))), *told)
 
 
 def report_tree(m: Machine, t: TorchTree, end: int) -> None:
