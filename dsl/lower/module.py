@@ -240,7 +240,7 @@ class ModuleLowering:
                 message = f"the default of `{p.name}` is outside its range {low}..{high}"
                 lw.fail(span, message, f"the nearest value in it is {near}", code="E370")
             if t.elem == "prob" and not 0 <= v <= 1:
-                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", code="E370")
+                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", "a number in 0..1", "E370")
 
     def state(self, lw: Lowering, s: S.State) -> StateDecl:
         if s.name in lw.env or s.name in lw.states:

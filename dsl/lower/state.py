@@ -63,6 +63,8 @@ TEXTS = {
     "node": "its text is text_of(n), its last token n.token",
     "path": "its text is text_of(p), its tokens p.token",
     "dist": 'its likeliest token is argmax(p), the probability of a token p["the"]',
+    **dict.fromkeys(("token", "draw"), "a text is a token of the first model: retokenize(tokens, target) makes others its"),
+    **dict.fromkeys(("int", "real", "prob", "bool"), "a text is compared with a token, or with text_of(tokens)"),
 }
 """What to compare with a text in the place of something else."""
 MAX_CALL_DEPTH = 24
