@@ -381,6 +381,7 @@ CLAIMS = {
     "keep": "claim that it `keeps support of target`; in Python keeps_support(target)",
     "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(..., in_="tokens")',
     "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
+    "note": "a note has a name: `note taken = len(t.accepted)`",
     "print": "note it: `note name = value`, in Python note(name=value); `decgraph run` and `decgraph trace` show it",
 }
 """What to try where a call seems to be meant as a claim, or as a note, by how its name begins."""
