@@ -21,7 +21,9 @@ def spelling_for(tokenizer: Tokenizing | None, main: Model | None) -> Spelling:
     if tokenizer is not None:
         known = tokenizer.detokenizer
         special = {name: token for token, name in known.special.items()}
-        return Spelling(known.pieces, getattr(tokenizer, "encode_part", tokenizer.encode), special)
+        return Spelling(
+            known.pieces[: main.vocab.size if main else None], getattr(tokenizer, "encode_part", tokenizer.encode), special
+        )
     if main is None:
         raise DecError("a token by its text needs a tokenizer", hint="tokenizer=FOLDER")
     from decgraph.runtime.models.speaking import spelling_of

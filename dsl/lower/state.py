@@ -258,7 +258,7 @@ class Lowering:
                 with suppress(DecError):  # neither does it take tokens
                     return self.emit(opcode, *as_tokens, regions=regions, span=span, names=names, **attrs)
             said = spoken(str(error))
-            if not error.hint and any(v in self.texts for v in operands):
+            if opcode in ("map", "contains") and not error.hint and any(v in self.texts for v in operands):
                 error.hint = next((TEXTS[v.type.elem] for v in operands if v.type.elem in TEXTS), "")
             mixed = {"position", "int"} <= set(re.findall(r"[a-z]+", said)) and "do not go together" in said
             self.fail(span or self.span, said, error.hint or (POSITIONS if mixed else ""), code="E210")
