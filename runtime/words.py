@@ -17,18 +17,12 @@ TEXT = "text "
 
 
 def spelling_for(tokenizer: Tokenizing | None, main: Model | None) -> Spelling:
-    """The spelling of the session's tokenizer, else that of its first model. Raises DecError where neither has one."""
-    if tokenizer is not None:
-        known = tokenizer.detokenizer
-        special = {name: token for token, name in known.special.items()}
-        return Spelling(
-            known.pieces[: main.vocab.size if main else None], getattr(tokenizer, "encode_part", tokenizer.encode), special
-        )
+    """The spelling of the session's tokenizer, else that of its first model. Raises DecError where there is none."""
     if main is None:
-        raise DecError("a token by its text needs a tokenizer", hint="tokenizer=FOLDER")
-    from decgraph.runtime.models.speaking import spelling_of
+        raise DecError("a token by its text needs a model", hint="algorithm name(target: causal): ...")
+    from decgraph.runtime.models.speaking import of_tokenizer, spelling_of
 
-    return spelling_of(main)
+    return spelling_of(main) if tokenizer is None else of_tokenizer(tokenizer, main)
 
 
 def token_of(text: str, spelling: Spelling) -> int:
