@@ -20,6 +20,7 @@ import numpy as np
 from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
+from decgraph.ir.emissions import emits_own
 from decgraph.ir.opdef import OpError
 from decgraph.ir.types import Type
 from decgraph.ir.values import Loc, Module, Op, Param
@@ -33,7 +34,7 @@ from decgraph.runtime.result import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Noted, Stopped, Timing
+from decgraph.runtime.trace import DraftEnded, Emitted, Event, ModelCall, Noted, Stopped, Timing
 from decgraph.runtime.words import TEXT, spelling_for, token_of
 
 Seen = Mapping[str, tuple[tuple[int, int], int]]
@@ -119,6 +120,14 @@ def no_token() -> OpError:
 
 class Stop(Exception):
     """Ends a sub-run whose condition holds."""
+
+
+def loops_of(ops: Iterable[Op]) -> dict[Op, bool]:
+    """The loops among operations that call models, and whether each is in no other one of them."""
+    inner = {op: [o for region in op.regions for o in region.walk()] for op in ops if op.opcode in ("for", "while")}
+    calling = {op for op, within in inner.items() if any(o.opcode in CALLS for o in within)}
+    nested = {o for op in calling for o in inner[op]}
+    return {op: op not in nested for op in calling}
 
 
 class Run(Backend):
@@ -214,6 +223,14 @@ class Run(Backend):
     def places(self) -> Iterable[Loc]:
         """Where the program is, the innermost operation first."""
         return ()
+
+    def tell_emitted(self, token: int, depth: int, tested: bool) -> None:
+        """Tell which token the verification that runs has emitted after `depth` drafts. tested: there were others, which it did
+        not take."""
+        at = next(iter(self.places()), None)
+        walks = (op for op in self.function.body.walk() if op.opcode == "tree.walk" and op.loc == at)
+        own = tested and any(map(emits_own, walks))
+        self.emit_event(Emitted(token, "own" if own else "residual" if tested else "bonus" if depth else "plain"))
 
     # -- models and parameters
     def main_model(self) -> Model | None:

@@ -42,6 +42,15 @@ class ConfidenceInterval:
         return {**rounded, "n": self.n, **({} if self.n >= FEWEST else {"low": None, "high": None})}
 
 
+def figure(pairs: Sequence[Sequence[float]]) -> float:
+    """The figure without its interval; 1 of no prompts.
+
+    >>> figure([[2.0, 2.0, 2.0], [8.0, 8.0]])
+    4.0
+    """
+    return float(np.exp(np.mean([np.log(np.median(rounds)) for rounds in pairs]))) if pairs else 1.0
+
+
 def ratio(
     pairs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> ConfidenceInterval:
@@ -56,7 +65,6 @@ def ratio(
     table = np.full((len(pairs), most), np.nan)
     for row, rounds in zip(table, pairs, strict=True):
         row[: len(rounds)] = rounds
-    value = float(np.exp(np.log(np.nanmedian(table, axis=1)).mean()))
     draws = np.random.default_rng(seed)
     chosen = draws.integers(len(pairs), size=(resamples, len(pairs)))
     rounds = (draws.random((resamples, len(pairs), most)) * counts[chosen][..., None]).astype(int)
@@ -65,4 +73,4 @@ def ratio(
     drawn = np.exp(np.log(np.nanmedian(values, axis=-1)).mean(axis=-1))
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
-    return ConfidenceInterval(value, float(low), float(high), len(pairs))
+    return ConfidenceInterval(figure(pairs), float(low), float(high), len(pairs))

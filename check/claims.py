@@ -21,6 +21,7 @@ from decgraph.check.beside import orders
 from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance, attempts
 from decgraph.check.constants import loop_of, masked
+from decgraph.check.counts import exceeded
 from decgraph.check.distributions import (
     AdversaryWins,
     Distribution,
@@ -150,6 +151,8 @@ def decide(case: Case, tally: RunTally, *, far: bool = True) -> Failure | None:
     case = begun(case)
     if case.claim.for_greedy:
         case = replace(case, request=replace(case.request, temperature=0))
+    if case.claim.bound:
+        return within_bound(case, tally)
     if case.claim.kind != "refines":
         return every_token(case, tally)
     tokens = case.claim.mode in ("tokens", "greedy")
@@ -409,3 +412,12 @@ def every_token(case: Case, tally: RunTally) -> Failure | None:
             tokens, words = bad
             return Failure(case, "token", {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
     return None
+
+
+def within_bound(case: Case, tally: RunTally) -> Failure | None:
+    """`at most`: no run spends more."""
+    found = exceeded(case, tally) if case.speaks() else None
+    if found is None:
+        return None
+    tokens, words, choices = found
+    return Failure(case, "count", {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)

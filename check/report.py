@@ -276,7 +276,7 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
             report.reasons += explored.reasons
         elif explored.errors:
             report.erred.add(place)
-            report.reasons.append(f"the tokens are derived, but a run ended in an error: {explored.errors[0]}")
+            report.reasons.append(f"there is a derivation, but a run ended in an error: {explored.errors[0]}")
     ended = {at: error for group in here for at, error in group.ran.draft_errors.items()}
     report.notes += [f"{DRAFTS_END}: {error}" for error in ended.values()]
     report.reasons += not_shown(module, report, tally, options)

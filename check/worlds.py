@@ -335,6 +335,8 @@ def world(
     """The world of a plan."""
     f = module.entry
     known = facts(module, f)
+    if claim.bound:  # it is about whole requests
+        plan = replace(plan, arbitrary=None, committed=0, steps=None)
     pinned = {**dict(plan.params), **dict(fixed or {})}
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
     if claim.for_greedy:

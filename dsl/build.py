@@ -311,6 +311,19 @@ def keeps(span: Span, parts: Parts) -> s.KeepsSupport:
 
 
 @_rule
+def at_most(span: Span, parts: Parts) -> s.AtMost:
+    bound, what, model, article, per, when = parts
+    _one_of(what, ("calls", "call", "remasked"), "something that `at most` counts")
+    if article is not None:
+        _one_of(article, ("a",), "how `at most` goes on")
+        _one_of(per, ("token",), "something that calls are counted by")
+    if what.text == "remasked" and (word := model or article) is not None:
+        refuse("E410", "cells that are masked again are counted of the whole request", word.span, "at most n remasked")
+    of = None if model is None else s.Name(model.text, span=model.span)
+    return s.AtMost(bound, what.text, of, None if per is None else per.text, when, span=span)
+
+
+@_rule
 def assign(span: Span, parts: Parts) -> s.Assign:
     where, op, value = parts
     values = value if isinstance(value, tuple) else (value,)

@@ -358,10 +358,15 @@ class _Lexer:
         last = self.tokens[-1].kind if self.tokens else ""
         if last == "DOT":
             pass
+        elif (
+            word == "at"
+            and (self.operand or self.starting and not self.brackets)
+            and (more := self._follows(_MOST, end))
+            and not _NOT_A_KEYWORD.match(self.text, more.end())
+        ):
+            kind, end = "_AT_MOST", more.end()
         elif self.operand:
-            if word == "at" and (more := self._follows(_MOST, end)):
-                kind, end = "_AT_MOST", more.end()
-            elif word == "not" and (more := self._follows(_IN, end)):
+            if word == "not" and (more := self._follows(_IN, end)):
                 kind, end = "NOT_IN", more.end()
             elif word in JOINTS or word == "not":
                 kind = self.literals[word]

@@ -63,6 +63,7 @@ STATEMENT_LINES: dict[str, str] = {
     "refines": "refines A(arguments) in tokens|distribution when condition: a claim that `decgraph check` decides",
     "ensures": "ensures condition on p and x when condition: a claim about every committed token",
     "keeps": "keeps support of target when condition: a claim",
+    "at most": "the bound of a loop; at the start of a line a claim: at most k calls of model a token, at most n remasked",
     "state": "state name: type per sequence|session|batch = start",
     "canvas": "canvas name: length growing to length",
     "cache": "cache model by policy: which positions a call recomputes",

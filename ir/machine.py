@@ -85,8 +85,6 @@ Vector = np.ndarray | Sequence["Datum"]
 """Elements in a row: an array, or a list of what does not stack."""
 Listed = Vector | Dist | Draws | Topology
 """What has elements by number."""
-Sized = Vector | Dist | Draws | Path | Tree | Canvas | Topology | frozenset[int]
-"""What has a length."""
 Text = Path | Draws | Draw | np.ndarray | Sequence[int | Draw] | int
 """Tokens in a row, or one."""
 Datum = (

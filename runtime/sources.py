@@ -144,6 +144,17 @@ def concerns(function: Function, name: str) -> bool:
     return one is not None and (what != "heads" or one.gives == HEADS)
 
 
+def handed_out(function: Function, main: T | None, drafter: T | None, named: Mapping[str, T]) -> dict[str, T]:
+    """What an algorithm gets of models that several share: `main` is its first one, `drafter` every further causal one, and
+    those by a parameter's name go before both."""
+    out: dict[str, T] = {}
+    for number, (name, one) in enumerate(wanted_by(function).items()):
+        usual = main if number == 0 else drafter if one.kind == "causal" else None
+        if (found := named.get(name, usual)) is not None:
+            out[name] = found
+    return out | {name: value for name, value in named.items() if "." in name and concerns(function, name)}
+
+
 def main_parameter(function: Function) -> str:
     """The name of the parameter that the model on which generate is called is bound to: the first causal or masked one.
     Raises DecError for an algorithm without such a model."""

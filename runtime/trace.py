@@ -76,11 +76,12 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Verification emitted a token of its own: after the last draft of a path (bonus), in place of rejected
-    ones (residual), or without any draft (plain)."""
+    """Verification emitted a token of the target: after the last draft of a path (bonus), without any draft (plain), or in
+    place of rejected ones: drawn from what is left of the target's distribution (residual), or from that itself, or its likeliest
+    token (own), as the rule has it."""
 
     token: int
-    kind: Literal["bonus", "residual", "plain"]
+    kind: Literal["bonus", "residual", "own", "plain"]
 
 
 @dataclass(frozen=True)
@@ -394,20 +395,25 @@ class Timing:
     def ran(self, loc: Loc) -> None:
         """An operation at a place of the program is about to run."""
 
-    def timed(self, apply: Callable[[Op], T]) -> Callable[[Op], T]:
-        """Applying an operation, with its line, and the time of those that call models: for the interpreter."""
+    def timed(self, apply: Callable[[Op], T], loops: Mapping[Op, bool]) -> Callable[[Op], T]:
+        """Applying an operation, with its line, the time of those that call models, and the end of loops: for the interpreter.
+        loops: as `turn` is told of them."""
 
         def watched(op: Op) -> T:
             self.ran(op.loc)
-            if not op.opcode.startswith(("model.", "head.")):
-                return apply(op)
             start = time.perf_counter()
             try:
                 return apply(op)
             finally:
-                self.computed(start)
+                if op.opcode.startswith(("model.", "head.")):
+                    self.computed(start)
+                elif op in loops:
+                    self.turn(outermost=loops[op])
 
         return watched
+
+    def turn(self, *, outermost: bool) -> None:
+        """An iteration of a loop that calls models begins, or such a loop has ended. outermost: it is in no other one."""
 
     def begin_iteration(self, i: int) -> None:
         """Iteration i of the loop `while not done` begins."""

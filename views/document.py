@@ -93,6 +93,12 @@ class Trace:
         """Its decoding steps."""
         return steps_of(self.recording, len(self.prompt))
 
+    @property
+    def sure(self) -> tuple[float, float]:
+        """The lowest and the highest confidence with which a cell was decided; 0 and 1 where none was."""
+        found = [edit.confidence for step in self.steps for edit in step.edits if edit.token >= 0] or [0.0, 1.0]
+        return min(found), max(found)
+
     def piece(self, token: int) -> str:
         """A token by itself, as text."""
         return self.special.get(token) or self.detokenizer.text([token]) or f"<{token}>"
@@ -172,6 +178,7 @@ def document(run: Trace) -> dict[str, Any]:
             [t, a, rounded(low, 4), rounded(high, 4)]
             for t, a, (low, high) in zip(run.stats.tested, run.stats.accepted, run.stats.intervals, strict=True)
         ],
+        "sure": [rounded(x, 3) for x in run.sure],
         "live": run.live,
         "opens": instructive(steps),
         "path": run.path,

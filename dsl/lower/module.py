@@ -26,7 +26,7 @@ from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.drafting import note_drafting
 from decgraph.ir.places import note_places
-from decgraph.ir.settings import ARITHMETIC, COMPARES, REQUEST, Condition, names, quantities, settings
+from decgraph.ir.settings import ARITHMETIC, COMPARES, REQUEST, Condition, evaluate, names, quantities, settings
 from decgraph.ir.sizes import note_capacities
 from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Constant, Function, Module, Param, Region, StateDecl, Value
@@ -56,6 +56,22 @@ def setting_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> tuple[Condit
         ranges = "; ".join(f"{n} is {_range(known[n])}" for n in names(condition))
         lw.fail(e.span, f"no value was found that satisfies `{expression(e)}`", ranges, code=CODE)
     return condition, len(rest) < len(parts)
+
+
+def bound_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> Condition:
+    """The number of an `at most`. Fails where it is none, or reads anything but parameters and the size of the request."""
+    known = {p.name: p for p in params if p.value.type.elem != "model"}
+    made = _number(lw, e, known)
+    for name in names(made):
+        if known[name].value.type.elem not in ("int", "real", "prob") or known[name].value.type.dims:
+            lw.fail(e.span, f"`{name}` is no number", "at most 1 calls a token, at most budget remasked", code="E410")
+    try:
+        number = bool(names(made) or quantities(made)) or evaluate(made, {})
+    except (TypeError, ZeroDivisionError):
+        number = "none"
+    if not isinstance(number, bool | int | Fraction) or made[0] == "const" and isinstance(made[1], bool):
+        lw.fail(e.span, f"`{expression(e)}` is no number", "at most 1 calls a token, at most budget remasked", code="E410")
+    return made
 
 
 def _range(p: Param) -> str:
@@ -103,7 +119,7 @@ def _number(lw: Lowering, e: S.Expr, known: dict[str, Param]) -> Condition:
         return ("const", literal(lw, e, "what a claim's condition compares with"))
     near = did_you_mean(getattr(e, "name", ""), sorted(known), f"its parameters are {', '.join(known) or 'none'}")
     reads = "parameters, constants, `len(prompt)`, `room` and `greedy`"
-    lw.fail(e.span, f"a claim's condition reads {reads}, not `{spelt}`", near, code=CODE)
+    lw.fail(e.span, f"a claim reads {reads}, not `{spelt}`", near, code=CODE)
 
 
 __all__ = ["setting_of"]
@@ -166,7 +182,7 @@ class ModuleLowering:
         for s in item.body:
             if isinstance(s, S.State):
                 states.append(self.state(lw, s))
-            elif isinstance(s, (S.Refines, S.Ensures, S.KeepsSupport)):
+            elif isinstance(s, S.Claim):
                 claims.append(self.claim(lw, s, tuple(params)))
             else:
                 body.append(s)
@@ -319,8 +335,14 @@ class ModuleLowering:
         text = lw.source.text[s.span.start : s.span.end].strip() if s.span else ""
         if isinstance(s, S.Refines):
             return self.refines(lw, s, text, params)
-        assert isinstance(s, S.KeepsSupport | S.Ensures)
+        assert isinstance(s, S.KeepsSupport | S.Ensures | S.AtMost)
         when, setting, _ = self.condition(lw, s.when, params)
+        if isinstance(s, S.AtMost):
+            counted, of = "remasked" if s.what == "remasked" else "calls", self.counted(lw, s, params)
+            bound = bound_of(lw, s.bound, params)
+            return Claim(
+                counted, text, mode=s.per or "", when=when, models=of, loc=lw.loc(s.span), setting=setting, bound=bound
+            )
         if isinstance(s, S.KeepsSupport):
             names = []
             for m in s.models:
@@ -335,6 +357,20 @@ class ModuleLowering:
         if (found := region.yields[0].type) != BOOL:
             lw.fail(s.span, f"ensures needs a condition on p and x, got {show(found)}", "ensures p[x] > 0.1", code="E210")
         return Claim("ensures", text, when=when, region=region, loc=lw.loc(s.span), setting=setting)
+
+    def counted(self, lw: Lowering, s: S.AtMost, params: tuple[Param, ...]) -> tuple[str, ...]:
+        """The model whose calls a claim counts: the first one, where it names none."""
+        models = [p.name for p in params if p.value.type.elem == "model" and p.value.type.of[0] != "layers"]
+        masked = any(p.value.type.elem == "model" and p.value.type.of[0] == "masked" for p in params)
+        if s.what == "remasked":
+            if not masked:
+                lw.fail(s.span, "no masked model decides cells here", "count calls: at most 1 calls a token", code="E410")
+            return ()
+        name = s.model.name if s.model is not None else models[0] if models else ""
+        if name not in models:
+            advice = f"at most 1 calls of {models[0]} a token" if models else "its parameters are no models"
+            lw.fail(s.model.span if s.model is not None else s.span, "calls of which model?", advice, code="E410")
+        return (name,)
 
     def condition(self, lw: Lowering, when: S.Expr | None, params: tuple[Param, ...]) -> tuple[str, Condition, bool]:
         """The condition of a claim as it is written, its part over the parameters, and whether it asks for greedy requests."""

@@ -383,6 +383,7 @@ CLAIMS = {
     "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
     "note": "a note has a name: `note taken = len(t.accepted)`",
     "print": "note it: `note name = value`, in Python note(name=value); `decgraph run` and `decgraph trace` show it",
+    "at_most": 'claim `at most 1 calls a token` or `at most n remasked`; in Python at_most(1, "calls", a="token")',
 }
 """What to try where a call seems to be meant as a claim, or as a note, by how its name begins."""
 

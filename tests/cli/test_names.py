@@ -32,7 +32,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("words", "name"), NAMED)
 def test_another_name_answers_with_ours(words: list[str], name: str, capsys: Capture) -> None:
-    assert main.main(words) == 1
+    assert main.main(words) == 2
     assert f"it is {name} here" in capsys.readouterr().err
 
 
@@ -109,11 +109,11 @@ def test_the_default_temperature_is_one() -> None:
 
 
 def test_functions_have_stand_ins(capsys: Capture, tables: None) -> None:
-    assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3"]) == 1
+    assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3"]) == 2
     err = capsys.readouterr().err
     assert "needs the function `reward`: (str) -> float" in err and "--extern demo:reward" in err
     assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3", "--n", "2", "-q", "--extern", "demo:reward"]) == 0
-    assert main.main(["run", "best_of_n", "-p", "ab", "--extern", "demo:nothing"]) == 1
+    assert main.main(["run", "best_of_n", "-p", "ab", "--extern", "demo:nothing"]) == 2
 
 
 def test_every_function_of_the_library_has_a_stand_in() -> None:

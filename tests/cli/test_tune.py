@@ -92,7 +92,7 @@ def test_prompts_that_are_decoded_together(letters: None, here: Path, capsys: Ca
     assert {n for n, _ in compared} == {0, 1, 2} and all(ours == alone[n] for n, ours in compared)
     assert main(["run", "speculative", "--tuned", "speculative.profile.toml", "--prompt", "ab", "-n", "4"]) == 0
     assert "tuned for 3 prompts at a time" in capsys.readouterr().err
-    assert tuned("speculative", "--batch", "9") == 1 and "needs as many prompts, and there are 3" in capsys.readouterr().err
+    assert tuned("speculative", "--batch", "9") == 2 and "needs as many prompts, and there are 3" in capsys.readouterr().err
 
 
 def test_table_profile_and_run(letters: None, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_shapes(letters: None, here: Path, capsys: Capture) -> None:
 
 
 def test_lossy_parameters_only_when_named_and_with_agreement(letters: None, here: Path, capsys: Capture) -> None:
-    assert tuned("fast_dllm") == 1
+    assert tuned("fast_dllm") == 2
     assert "--search NAME=LOW..HIGH (length, block, tau)" in capsys.readouterr().err
     assert tuned("fast_dllm", "--set", "length=6", "--set", "block=3", "--search", "tau=0.1,0.5") == 0
     out = capsys.readouterr().out
@@ -156,7 +156,7 @@ def test_a_claim_that_does_not_hold_is_an_error(letters: None, here: Path, capsy
         "    verify t by rejection", "    if gamma > 5:\n            commit 0\n        verify t by rejection"
     )
     (here / "wrong.dec").write_text(text)
-    assert tuned("wrong.dec", "--search", "gamma=2..9") == 1
+    assert tuned("wrong.dec", "--search", "gamma=2..9") == 2
     assert "commits other tokens than gamma=4, which its claim rules out" in capsys.readouterr().err
     assert not list(here.glob("*.profile.toml"))
 
@@ -199,7 +199,7 @@ def test_ctrl_c_keeps_what_is_measured(letters: None, here: Path, monkeypatch: p
     ([], "tune needs an algorithm"),
 ])  # fmt: skip
 def test_what_is_refused(arguments: list[str], message: str, letters: None, capsys: Capture) -> None:
-    assert tuned(*arguments) == 1
+    assert tuned(*arguments) == 2
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said and "internal error" not in said
 
@@ -209,9 +209,9 @@ def test_prompts_that_are_none(data: bytes | None, here: Path, capsys: Capture) 
     (here / "prompts.txt").unlink()
     if data is not None:
         (here / "prompts.txt").write_bytes(data)
-    assert tuned("speculative") == 1
+    assert tuned("speculative") == 2
     assert "prompts.txt" in capsys.readouterr().err
-    assert main(["tune", "speculative"]) == 1
+    assert main(["tune", "speculative"]) == 2
     assert "--prompts FILE" in capsys.readouterr().err
 
 
@@ -227,9 +227,9 @@ def test_profiles_that_do_not_fit(letters: None, here: Path, capsys: Capture) ->
     capsys.readouterr()
     for old, (new, message) in cases.items():
         (here / "bad.toml").write_text(text.replace(old, new))
-        assert main(["run", "speculative", "-p", "ab", "--tuned", "bad.toml"]) == 1
+        assert main(["run", "speculative", "-p", "ab", "--tuned", "bad.toml"]) == 2
         assert message in capsys.readouterr().err
-    assert main(["run", "eagle2", "-p", "ab", "--tuned", "speculative.profile.toml"]) == 1
+    assert main(["run", "eagle2", "-p", "ab", "--tuned", "speculative.profile.toml"]) == 2
     assert "a profile of speculative, not of eagle2" in capsys.readouterr().err
 
 

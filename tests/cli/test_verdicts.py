@@ -61,7 +61,7 @@ def test_exit_codes(text: str, verdict: str, codes: tuple[int, ...], tmp_path: P
 
 
 def test_another_word_is_refused(capsys: Capture) -> None:
-    assert main(["check", "speculative", "--require", "tested"]) == 1
+    assert main(["check", "speculative", "--require", "tested"]) == 2
     assert "--require proved, or --require holds" in capsys.readouterr().err
 
 

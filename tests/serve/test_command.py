@@ -65,7 +65,7 @@ def test_a_port_that_is_taken(capsys: Capture) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert main(["serve", "--port", str(taken.getsockname()[1])]) == 1
+        assert main(["serve", "--port", str(taken.getsockname()[1])]) == 2
     assert "--port 0" in capsys.readouterr().err
 
 
@@ -82,7 +82,7 @@ def test_a_port_that_is_taken(capsys: Capture) -> None:
     ],
 )
 def test_what_cannot_be_served(capsys: Capture, words: list[str], said: str) -> None:
-    assert main(["serve", "--port", "0", *words]) == 1
+    assert main(["serve", "--port", "0", *words]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -98,7 +98,7 @@ def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
         return find(name, *more, **named)
 
     monkeypatch.setattr("builtins.__import__", missing)
-    assert main(["serve", "--port", "0"]) == 1
+    assert main(["serve", "--port", "0"]) == 2
     assert "[serve]'" in capsys.readouterr().err
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from lib.stdlib.recorded_runs import traced
+from lib.stdlib.recorded_runs import REVOKING, traced
 
 from decgraph import stdlib
 from decgraph.runtime.recording import Recording, Stamped
@@ -215,6 +216,21 @@ def test_pruned_nodes_are_shown_and_the_others_keep_their_place() -> None:
         Accepted(1, 5, 1), Rejected(2, 6, 2), Committed((5,)),
     )  # fmt: skip
     assert [n.state for n in step.trees[0].nodes] == ["pruned", "accepted", "rejected"]
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_an_iteration_on_a_canvas_is_a_step(backend: str, tmp_path: Path) -> None:
+    """Also where its calls are answered from memory; of two loops one after the other none shares a step."""
+    file = tmp_path / "revoking.dec"
+    file.write_text(REVOKING)
+    run = traced(str(file), backend, max_tokens=4)
+    assert run.stats.remasked == 3 and run.stats.target_calls < len(run.steps) == 3 + 4
+    assert [[e.token < 0 for e in step.edits] for step in run.steps] == [[False, True]] * 3 + [[False]] * 4
+    assert [[e[1] < 0 for e in step["edits"]] for step in document(run)["steps"][:3]] == [[False, True]] * 3
+    low, high = run.sure
+    assert low == min(e.confidence for s in run.steps for e in s.edits if e.token >= 0) <= high < 1
+    run = traced("remdm_loop", backend, length=8, rounds=4, max_tokens=8)
+    assert [len(step.edits) for step in run.steps] == [1] * 7 + [2] * 4 + [1]
 
 
 def test_a_step_on_a_canvas_is_a_call_and_what_was_decided() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lib.chromium import browser, page  # noqa: F401  # fixtures
-from lib.stdlib.recorded_runs import traced
+from lib.stdlib.recorded_runs import REVOKING, traced
 
 from decgraph.cli.summary import WHY
 from decgraph.views.document import Trace
@@ -132,6 +132,37 @@ def test_a_decided_token_that_is_replaced(page: Any, tmp_path: Path) -> None:  #
         total += replaced
         page.keyboard.press("ArrowRight")
     assert total
+
+
+def test_a_cell_that_a_step_changes_twice_shows_both(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """The canvas is red in three rows, the legend says so and has the run's own range, and a touched cell tells its history."""
+    file = tmp_path / "revoking.dec"
+    file.write_text(REVOKING)
+    run = traced(str(file), max_tokens=4)
+    opened(page, tmp_path, run)
+    legend = page.inner_text(".heat")
+    low, high = (f"confidence {float(f'{x:.3f}'):g}" for x in run.sure)
+    assert low in legend and high in legend and "changed twice or more" in legend
+    places = [step.edits[-1].position for step in run.steps]
+    colours = page.evaluate("""places => {
+        const { cells, cellSize: { w, h } } = page.views[0], ratio = devicePixelRatio;
+        const { data, width } = cells.getContext("2d").getImageData(0, 0, cells.width, cells.height);
+        const spot = (x, row) => 4 * (Math.floor((row + 0.7) * h * ratio) * width + Math.floor((LABEL + x * w) * ratio));
+        const at = (x, row) => data.slice(spot(x, row), spot(x, row) + 3).join();
+        return places.map((place, row) => [at(place + 0.2, row), at(place + 0.75, row)]);
+    }""", places)  # fmt: skip
+    red = colours[0][1]
+    assert [b == red for _, b in colours] == [True] * 3 + [False] * 4 and all(a != red for a, _ in colours)
+    page.keyboard.press("Home")
+    assert page.locator(".text .again").count() == 1
+    assert "1 cell changed twice or more" in page.inner_text("section[aria-label=Step]")
+    page.keyboard.press("End")
+    assert page.locator(".text .again").count() == 0
+    left, wide, high = page.evaluate("(() => { const { w, h } = page.views[0].cellSize; return [LABEL, w, h]; })()")
+    page.locator("canvas").first.click(position={"x": left + (places[1] + 0.5) * wide, "y": 1.5 * high})
+    assert page.inner_text("#count") == "step 2 of 7"
+    assert f"position {places[1]}" in page.inner_text(".drawing + .detail")
+    assert "masked again in step 2" in page.inner_text(".drawing + .detail")
 
 
 def test_the_page_says_how_a_run_ended_as_the_command_line_does(page: Any, tmp_path: Path) -> None:  # noqa: F811

@@ -236,9 +236,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert said["layout"] == "EAGLE-3" and said["part"] == "features" and len(said["files"]) == 2 and said["dtype"] == "float32"
     assert load.read(out).config["reads"] == [0, 2, 4]
     assert cli.main(["convert", str(at)]) == 0 and "EAGLE-3" in capsys.readouterr().out
-    assert cli.main(["convert", str(at), "--out", str(out)]) == 1 and "is not empty" in capsys.readouterr().err
-    assert cli.main(["convert", str(base)]) == 1 and "no known layout" in capsys.readouterr().err
+    assert cli.main(["convert", str(at), "--out", str(out)]) == 2 and "is not empty" in capsys.readouterr().err
+    assert cli.main(["convert", str(base)]) == 2 and "no known layout" in capsys.readouterr().err
     prefixed = written(tmp_path / "prefixed", *heads.hydra(prefix=True))
-    assert cli.main(["convert", str(prefixed)]) == 1 and "--target" in capsys.readouterr().err
+    assert cli.main(["convert", str(prefixed)]) == 2 and "--target" in capsys.readouterr().err
     assert convert(prefixed, target=base, out=tmp_path / "kept").layout == "Hydra++"
     assert hf.load_features(tmp_path / "kept", hf.load_causal(base)).module.config.hidden_size == WIDTH  # type: ignore[arg-type]
