@@ -252,6 +252,8 @@ class Run(Backend):
         if p.name not in self.params:
             raise DecError(f"{self.function.name} needs a value for `{p.name}`")
         v = self.params[p.name]
+        if isinstance(v, str) and p.value.type.elem == "token":  # the default of a program that another one runs
+            return self.token_of(v)
         if p.value.type.elem == "topology" and not isinstance(v, Topology):
             return Topology.of(v)
         check_tokens(self.function, {p.name: v}, self.models)

@@ -193,15 +193,18 @@ class Session:
         )
 
     def _in_tokens(self, params: Mapping[str, ParamValue], tokenizer: Tokenizing | None) -> dict[str, ParamValue]:
-        """Parameter values, with the tokenizer's ids for a text where a vector of tokens is wanted; defaults included."""
+        """Parameter values, with the tokenizer's ids for a text where tokens are wanted; defaults included."""
         out = dict(params)
-        for p in self.function.params if tokenizer is not None else ():
+        for p in self.function.params:
             value = params.get(p.name, p.default if p.has_default else None)
-            if tokenizer is not None and is_text(p, value):
-                whole = bool(p.value.type.dims)
-                out[p.name] = (
-                    list(tokenizer.encode(str(value))) if whole else token_of(str(value), spelling_for(tokenizer, None))
-                )
+            one = p.value.type.elem == "token" and not p.value.type.dims
+            if one and isinstance(value, str) and (is_text(p, value) or p.name not in params):
+                try:
+                    out[p.name] = token_of(value, spelling_for(tokenizer, self._main))
+                except DecError as error:
+                    raise DecError(f"{self.function.name}: `{p.name}`: {error.diagnostics[0]}", hint=error.hint) from None
+            elif tokenizer is not None and is_text(p, value):
+                out[p.name] = list(tokenizer.encode(str(value)))
         return out
 
     def run(

@@ -17,16 +17,12 @@ TEXT = "text "
 
 
 def spelling_for(tokenizer: Tokenizing | None, main: Model | None) -> Spelling:
-    """The spelling of the session's tokenizer, else that of its first model. Raises DecError where neither has one."""
-    if tokenizer is not None:
-        known = tokenizer.detokenizer
-        special = {name: token for token, name in known.special.items()}
-        return Spelling(known.pieces, getattr(tokenizer, "encode_part", tokenizer.encode), special)
+    """The spelling of the session's tokenizer, else that of its first model. Raises DecError where there is none."""
     if main is None:
-        raise DecError("a token by its text needs a tokenizer", hint="tokenizer=FOLDER")
-    from decgraph.runtime.models.speaking import spelling_of
+        raise DecError("a token by its text needs a model", hint="algorithm name(target: causal): ...")
+    from decgraph.runtime.models.speaking import of_tokenizer, spelling_of
 
-    return spelling_of(main)
+    return spelling_of(main) if tokenizer is None else of_tokenizer(tokenizer, main)
 
 
 def token_of(text: str, spelling: Spelling) -> int:
@@ -46,13 +42,16 @@ def token_of(text: str, spelling: Spelling) -> int:
 def tokens_by_text(module: Module, name: str, tokenizer: Tokenizing | None, main: Model | None) -> dict[str, int]:
     """The tokens that function `name` and those that it runs name by their texts, each under `TEXT` and its text. Raises
     DecError, with the place, for a text that is not one token."""
-    ops = [op for f in functions_of(replace(module, main=name)) for op in ops_of(f) if op.opcode == "token"]
-    spelling = spelling_for(tokenizer, main) if ops else None
+    functions = functions_of(replace(module, main=name))
+    texts = [(op.attrs["text"], op.loc) for f in functions for op in ops_of(f) if op.opcode == "token"]
+    for f in functions[:-1]:  # the defaults of those that it runs
+        texts += [(p.default, f.loc) for p in f.params if isinstance(p.default, str) and p.value.type.elem == "token"]
+    spelling = spelling_for(tokenizer, main) if texts else None
     out: dict[str, int] = {}
-    for op in ops:
+    for text, loc in texts:
         try:
             assert spelling is not None
-            out[TEXT + op.attrs["text"]] = token_of(op.attrs["text"], spelling)
+            out[TEXT + text] = token_of(text, spelling)
         except DecError as error:
-            raise DecError(f"{op.loc.told}: {error.diagnostics[0]}", hint=error.hint) from None
+            raise DecError(f"{loc.told}: {error.diagnostics[0]}", hint=error.hint) from None
     return out

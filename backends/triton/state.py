@@ -497,12 +497,5 @@ class Counts:
 
     def buffers(self) -> list[Tensor]:
         """All that is counted by lane, [B, ...]."""
-        return [
-            self.tested,
-            self.accepted,
-            self.drafted,
-            self.unmasked,
-            self.remasked,
-            *self.often.values(),
-            *self.notes.values(),
-        ]
+        counts = self.tested, self.accepted, self.drafted, self.unmasked, self.remasked
+        return [*counts, *self.often.values(), *self.notes.values()]

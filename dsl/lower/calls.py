@@ -193,9 +193,7 @@ def bind(
         out[k] = v
     for p in params:
         if p.name in out:
-            if p.type is not None and p.type.name == "token":
-                out[p.name] = lw.token(out[p.name])
-            check_arg(lw, item, p, out[p.name], span)
+            out[p.name] = check_arg(lw, item, p, out[p.name], span)
         elif p.default is not None:
             out[p.name] = lw.expr(p.default)
         else:
@@ -233,15 +231,17 @@ ACCEPTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> None:
-    """Refuses an argument of another kind than its parameter's."""
+def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> Value:
+    """An argument, a text for a token as the token. Refuses one of another kind than its parameter's."""
     if p.type is None:
-        return
+        return v
+    v = lw.token(v) if p.type.name == "token" else v
     want = ACCEPTS.get(p.type.name)
     if v.type.elem == "model" and p.type.name in ("causal", "masked", "features") and v.type.of[0] != p.type.name:
         lw.fail(span, f"{item.name}: `{p.name}` is a {p.type.name} model, got a {v.type.of[0]} model", code="E210")
     if want is not None and v.type.elem not in (*want, "any"):
         lw.fail(span, f"{item.name}: `{p.name}` is {p.type.name}, got {show(v.type)}", code="E210")
+    return v
 
 
 def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
@@ -293,9 +293,7 @@ def run_arguments(lw: Lowering, callee: S.Algorithm, e: S.Call) -> tuple[list[Va
         if name not in params or name in names[:i]:
             takes = f"it takes {', '.join(params)}"
             lw.fail(e.span, f"{callee.name} has no parameter `{name}` left to set", takes, code="E260")
-        wanted = params[name].type
-        args.append(lw.token(lw.expr(a)) if wanted is not None and wanted.name == "token" else lw.expr(a))
-        check_arg(lw, callee, params[name], args[-1], a.span)
+        args.append(check_arg(lw, callee, params[name], lw.expr(a), a.span))
     for p in callee.params:
         if p.name not in names and p.default is None:
             lw.fail(e.span, f"{callee.name} needs `{p.name}`", f"it takes {', '.join(params)}", code="E260")

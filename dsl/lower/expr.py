@@ -80,9 +80,7 @@ def name(lw: Lowering, e: S.Name) -> Value:
 
 MEANT = {
     "context": "ctx is the committed context",
-    "input_ids": "prompt has the tokens of the prompt, ctx.path all tokens",
     "vocab_size": "vocab.size is how many tokens there are",
-    "mask": "mask_ is the mask token, c.masked are the masked cells",
     "True": "yes is true",
     "False": "no is false",
     "None": "none is no value",

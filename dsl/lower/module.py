@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.diagnostics import Diagnostic, did_you_mean
+from decgraph.dsl.diagnostics import Diagnostic, did_you_mean, failure
 from decgraph.dsl.lower.calls import ACCEPTS
 from decgraph.dsl.lower.declare import SCALARS, WORDS, at_most, literal, type_of
 from decgraph.dsl.lower.expr import expr
@@ -256,7 +256,7 @@ class ModuleLowering:
                 message = f"the default of `{p.name}` is outside its range {low}..{high}"
                 lw.fail(span, message, f"the nearest value in it is {near}", code="E370")
             if t.elem == "prob" and not 0 <= v <= 1:
-                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", code="E370")
+                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", "a number in 0..1", "E370")
 
     def state(self, lw: Lowering, s: S.State) -> StateDecl:
         if s.name in lw.env or s.name in lw.states:
@@ -427,7 +427,7 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: I
     names = names or ItemsInReach(file, source)
     lowering = ModuleLowering(names)
     found: list[Diagnostic] = []
-    main = ""
+    main, alone = "", not any(isinstance(i, S.Algorithm) for i in file.items)
     for item in file.items:
         try:
             if isinstance(item, S.Algorithm):
@@ -435,6 +435,10 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: I
                 lowering.need(item.name)
             elif isinstance(item, (S.Rule, S.Def, S.Policy)):
                 check_item(lowering, item, source)
+                if isinstance(item, S.Def) and alone and any(isinstance(n, S.Commit) for n in S.walk(item)):
+                    help = f"a decoder begins with `algorithm`: algorithm {item.name}(target: causal):"
+                    message = f"`{item.name}` commits tokens, and a `def` is a helper"
+                    raise failure(source, item.name_span, message, help, "E300")
         except DecError as error:
             found += [d for d in error.diagnostics if d not in found]
         except RecursionError:
@@ -449,18 +453,6 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: I
                     help="move parts of it into a `def`, or use fewer early exits",
                 )
             )
-    if not main:
-        found += [
-            Diagnostic(
-                "E300",
-                f"`{item.name}` commits tokens, and a `def` is a helper",
-                item.name_span,
-                source=source,
-                help=f"a decoder begins with `algorithm`: algorithm {item.name}(target: causal):",
-            )
-            for item in file.items
-            if isinstance(item, S.Def) and any(isinstance(n, S.Commit) for n in S.walk(item))
-        ]
     if found:
         raise DecError(found)
     return finished(lowering, file, source, main, check_labels)

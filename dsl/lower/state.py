@@ -63,6 +63,8 @@ TEXTS = {
     "node": "its text is text_of(n), its last token n.token",
     "path": "its text is text_of(p), its tokens p.token",
     "dist": 'its likeliest token is argmax(p), the probability of a token p["the"]',
+    **dict.fromkeys(("token", "draw"), "a text is a token of the first model: retokenize(tokens, target) makes others its"),
+    **dict.fromkeys(("int", "real", "prob", "bool"), "a text is compared with a token, or with text_of(tokens)"),
 }
 """What to compare with a text in the place of something else."""
 MAX_CALL_DEPTH = 24
@@ -256,7 +258,7 @@ class Lowering:
                 with suppress(DecError):  # neither does it take tokens
                     return self.emit(opcode, *as_tokens, regions=regions, span=span, names=names, **attrs)
             said = spoken(str(error))
-            if not error.hint and any(v in self.texts for v in operands):
+            if opcode in ("map", "contains") and not error.hint and any(v in self.texts for v in operands):
                 error.hint = next((TEXTS[v.type.elem] for v in operands if v.type.elem in TEXTS), "")
             mixed = {"position", "int"} <= set(re.findall(r"[a-z]+", said)) and "do not go together" in said
             self.fail(span or self.span, said, error.hint or (POSITIONS if mixed else ""), code="E210")

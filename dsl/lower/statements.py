@@ -381,6 +381,7 @@ CLAIMS = {
     "keep": "claim that it `keeps support of target`; in Python keeps_support(target)",
     "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(..., in_="tokens")',
     "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
+    "note": "a note has a name: `note taken = len(t.accepted)`",
     "print": "note it: `note name = value`, in Python note(name=value); `decgraph run` and `decgraph trace` show it",
     "at_most": 'claim `at most 1 calls a token` or `at most n remasked`; in Python at_most(1, "calls", a="token")',
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -137,6 +139,17 @@ def test_records_have_no_number_that_json_lacks() -> None:
         "max": None,
         "count": 2,
     }
+
+
+def test_records_and_answers_have_notes(told: list[Result]) -> None:
+    from decgraph.scale.decoder import _record
+    from decgraph.serve.answers import told as fields_of
+
+    times = dict.fromkeys(("first", "last", "received", "arrived", "started", "sent", "opened"), 0.0)
+    job = SimpleNamespace(request=REQUESTS[0], **times)
+    answer: Any = SimpleNamespace(result=told[0], job=job, generation=SimpleNamespace(algorithm="tells"))
+    for record in (_record("a", told[0]), fields_of(answer)):
+        assert json.loads(json.dumps(record, allow_nan=False))["notes"]["many"]["count"] == told[0].stats.notes["many"].count
 
 
 def test_a_trace_has_a_line_for_each_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

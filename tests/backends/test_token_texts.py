@@ -88,6 +88,27 @@ def test_a_parameter_is_named_by_its_text_too() -> None:
         run(text, "reference", stop="ba")
 
 
+@pytest.mark.parametrize("backend", ("reference", "torch"))
+def test_defaults_are_texts_too(backend: str) -> None:
+    """Also of an algorithm that another one runs; a default is a text where a caller's would be read as a number."""
+    inner = HEAD.replace("algorithm a", "algorithm inner").replace("stop: token = 3", 'stop: token = "1"')
+    text = f"""{inner}        commit stop
+
+algorithm outer(target: causal, end: token = "1"):
+    while not done:
+        xs = run inner(target) until done at most 1
+        commit [xs.token[0], end]
+"""
+    module = load_text(text.replace('"1"', '"ab"'), "a.dec", check_labels=False)
+    bound = Session(module, models_for(module.entry, 5, 3), {}, machine=machine(backend), tokenizer=Own())
+    assert bound.run(Request(prompt=(0,), max_tokens=4)).tokens == (4, 4, 4, 4)
+    assert bound.run(Request(prompt=(0,), max_tokens=4)).error is None
+    with pytest.raises(DecError, match='"1" is no token'):
+        Session(
+            load_text(text, check_labels=False), models_for(module.entry, 5, 3), {}, machine=machine(backend), tokenizer=Own()
+        )
+
+
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
