@@ -316,7 +316,7 @@ class Spending:
         names = [v.name for v in op.regions[-1].args[1:]]
         said = [KEPT if n < 0 else f"`{names[n]}` {guess}" for guess, n in sorted(here.guesses)]
         if not said and total is not None:
-            said = ["its iterations spend no more than all of them can"]
+            said = ["what an iteration spends is paid for as often as it may run"]
         self.steps += [Step(op.loc.line, ", ".join(said), "credit")] if said else []
 
     def sums(self, values: Sequence[Value], places: Iterable[int]) -> dict[int, Linear]:
