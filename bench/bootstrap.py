@@ -53,8 +53,8 @@ def figure(pairs: Sequence[Sequence[float]]) -> float:
 
 
 def surely_above(pairs: Sequence[Sequence[float]], least: float, chances: int = 1) -> bool:
-    """Whether the figure is above `least` by more than the noise, one of `chances` tries being allowed to look so by accident in
-    twenty: by the interval, and, since that is too short of few prompts, by Student's of the prompts' medians."""
+    """Whether the figure is above `least` by more than the noise, one of `chances` tries being allowed to look so by accident
+    in twenty: by the interval, and, since that is too short of few prompts, by Student's of the prompts' medians."""
     if not pairs or ratio(pairs, level=1 - 0.1 / chances).low <= least:
         return False
     n, logs = len(pairs), np.log([np.median(rounds) for rounds in pairs])

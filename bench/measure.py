@@ -214,6 +214,8 @@ def _row(measured: Measured, label: str, kind: str, against: Sequence[str], sett
     if target is not None and settings.temperature == 0 and reference is not None and reference != label:
         agreement = Agreement(target)
         for n in groups:
+            if n not in measured.ran[reference]:  # Ctrl-C came between the two
+                continue
             agreement.compare_all(measured.work.groups[n], measured.ran[label][n].tokens, measured.ran[reference][n].tokens)
         row |= {"tokens_equal": agreement.to_json(), "same_tokens": digits(agreement.share)}
     return row
