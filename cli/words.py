@@ -22,7 +22,7 @@ KINDS = {S.Rule: "rule", S.Policy: "policy"}
 
 
 @dataclass(frozen=True)
-class Word:
+class ExplainedWord:
     """A word: what kinds of word it is, how each is written and what it gives, its signatures in Python and a line about each
     of their types, a line of a program (text, file:line), and the algorithms that use it."""
 
@@ -48,7 +48,7 @@ class Word:
         return "\n".join([*out, *(["", "used by", *said] if said else [])])
 
 
-def word(name: str) -> Word | None:
+def word(name: str) -> ExplainedWord | None:
     """What there is to say of a name of the language: a function, a rule or policy, a statement, a value, a type, a method."""
     found: list[tuple[str, str, str]] = []  # kind, form, value
     for shelf in SHELVES:
@@ -72,7 +72,7 @@ def word(name: str) -> Word | None:
     kinds, forms = (tuple(dict.fromkeys(part)) for part in zip(*((kind, (form, value)) for kind, form, value in found)))
     uses = list(_uses(name, kinds))
     example = min((use[1:] for use in uses), key=lambda use: len(use[0]), default=("", ""))
-    return Word(name, kinds, forms, tuple(_python(name)), example, tuple(dict.fromkeys(use[0] for use in uses)))
+    return ExplainedWord(name, kinds, forms, tuple(_python(name)), example, tuple(dict.fromkeys(use[0] for use in uses)))
 
 
 def _python(name: str) -> Iterator[tuple[str, str]]:

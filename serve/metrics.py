@@ -65,8 +65,8 @@ class Metrics:
 
     def _count(self, name: str, stats: Stats) -> None:
         for told, times in stats.draft_errors.items():  # words of an error may hold values: the lines of a program are few
-            place = re.match(r"\S+:\d+(?=: )", told)
-            self.draft_errors.labels(name, place[0] if place else "").inc(times)
+            at = re.match(r"\S+:\d+(?=: )", told)
+            self.draft_errors.labels(name, at[0] if at else "").inc(times)
         accepted = sum(stats.accepted)
         values = (stats.tokens, stats.target_calls, stats.draft_calls, stats.drafted, accepted)
         counters = (self.tokens, self.target_calls, self.draft_calls, self.drafted, self.accepted)
