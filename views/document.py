@@ -140,9 +140,9 @@ def promised(run: Trace, greedy: bool) -> dict[str, str]:
 
 def tokens_in(event: trace.Event) -> tuple[int, ...]:
     """The token ids that an event names."""
-    if isinstance(event, trace.Committed):
-        return event.tokens
-    return (event.token,) if hasattr(event, "token") else ()
+    token: int | None = getattr(event, "token", None)
+    found: tuple[int, ...] = getattr(event, "tokens", ()) if token is None else (token,)
+    return found
 
 
 COUNTS = ("tokens", "target_calls", "draft_calls", "drafted", "unmasked", "remasked")
