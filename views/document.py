@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -88,7 +89,7 @@ class Trace:
             temperature=temperature,
         )
 
-    @property
+    @cached_property
     def steps(self) -> list[RecordedStep]:
         """Its decoding steps."""
         return steps_of(self.recording, len(self.prompt))
