@@ -121,7 +121,7 @@ def canvas(console: Console, run: Trace) -> None:
     width = max(8, console.width - 6)
     shade = lambda x: " " if x != x else SHADES[min(3, int(4 * (x - low) / (high - low)))] if high > low else SHADES[-1]
     for before, row in zip((-1, *rows), rows, strict=False):
-        again = masked[before + 1 : row + 1].any(axis=0)
+        again = np.asarray(masked[before + 1 : row + 1].any(axis=0))
         cells = [AGAIN if a else shade(x) for x, a in zip(found[row], again, strict=True)]
         console.print(Text(f"{row + 1:>4} " + "".join(cells[:width])), soft_wrap=True)
     if found.shape[1] > width:

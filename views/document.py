@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -88,7 +89,7 @@ class Trace:
             temperature=temperature,
         )
 
-    @property
+    @cached_property
     def steps(self) -> list[RecordedStep]:
         """Its decoding steps."""
         return steps_of(self.recording, len(self.prompt))
@@ -140,11 +141,11 @@ def promised(run: Trace, greedy: bool) -> dict[str, str]:
 
 def tokens_in(event: trace.Event) -> tuple[int, ...]:
     """The token ids that an event names."""
-    if isinstance(event, trace.Committed):
-        return event.tokens
     if isinstance(event, trace.Noted):
         return (int(event.value),) if event.token else ()
-    return (event.token,) if hasattr(event, "token") else ()
+    token: int | None = getattr(event, "token", None)
+    found: tuple[int, ...] = getattr(event, "tokens", ()) if token is None else (token,)
+    return found
 
 
 COUNTS = ("tokens", "target_calls", "draft_calls", "drafted", "unmasked", "remasked")
