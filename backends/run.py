@@ -224,9 +224,11 @@ class Run(Backend):
         """Where the program is, the innermost operation first."""
         return ()
 
-    def tell_emitted(self, token: int, depth: int, tested: bool) -> None:
+    def tell_emitted(self, token: int, depth: int, tested: bool, p: float | None = None, raw: float | None = None) -> None:
         """Tell which token the verification that runs has emitted after `depth` drafts. tested: there were others, which it did
-        not take."""
+        not take. p, raw: its probability, and that before the request's shaping."""
+        if self.recorder is not None:
+            self.recorder.emits(p, raw)
         at = next(iter(self.places()), None)
         walks = (op for op in self.function.body.walk() if op.opcode == "tree.walk" and op.loc == at)
         own = tested and any(map(emits_own, walks))

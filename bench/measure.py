@@ -65,11 +65,12 @@ class Measured:
     memory: dict[str, float] = field(default_factory=dict)
 
     def ratios(self, slow: str, fast: str, kind: str, *, cpu: bool) -> list[list[float]]:
-        """By group of a kind, how many times as long a token took `slow` in each turn that both took part in."""
+        """By group of a kind, how many times as long a token took `slow` in each turn in which both made some."""
         out: dict[int, list[float]] = {}
         for (_, group), turn in zip(self.times.groups, self.times.runs, strict=True):
-            if slow in turn and fast in turn:
-                each = [(one.cpu if cpu else one.wall) / max(one.tokens, 1) for one in (turn[slow], turn[fast])]
+            both = [turn[name] for name in (slow, fast) if name in turn and turn[name].tokens]
+            if len(both) == 2:
+                each = [(one.cpu if cpu else one.wall) / one.tokens for one in both]
                 out.setdefault(group, []).append(each[0] / max(each[1], 1e-9))
         return [out[n] for n in self.work.of(kind) if n in out]
 
@@ -202,7 +203,7 @@ def _row(measured: Measured, label: str, kind: str, against: Sequence[str], sett
         "ratios": {
             other: ratio_of(measured, other, label, kind, settings.seed)
             for other in against
-            if other not in measured.failed and other != label
+            if other not in measured.failed and other != label and measured.ratios(other, label, kind, cpu=False)
         },
     }
     if isinstance(contender, Ours):
@@ -213,6 +214,8 @@ def _row(measured: Measured, label: str, kind: str, against: Sequence[str], sett
     if target is not None and settings.temperature == 0 and reference is not None and reference != label:
         agreement = Agreement(target)
         for n in groups:
+            if n not in measured.ran[reference]:  # Ctrl-C came between the two
+                continue
             agreement.compare_all(measured.work.groups[n], measured.ran[label][n].tokens, measured.ran[reference][n].tokens)
         row |= {"tokens_equal": agreement.to_json(), "same_tokens": digits(agreement.share)}
     return row

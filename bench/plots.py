@@ -98,12 +98,12 @@ def caption(name: str, text: str, suffix: str) -> str:
     return "\n  ".join(["\\begin{figure}", *lines]) + "\n\\end{figure}\n"
 
 
-def one(plot: Callable[[Axes], None], path: Path) -> None:
-    """One figure into an SVG file, whose ink is that of the page's colour scheme, and whose folder is made. Raises DecError
-    where matplotlib is not installed."""
+def one(plot: Callable[[Axes], None], path: Path, height: float = 1.0) -> None:
+    """One figure into an SVG file, whose ink is that of the page's colour scheme, and whose folder is made. height: in those
+    of the style's figure. Raises DecError where matplotlib is not installed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with styled():
-        figure, axes = _axes(1.0)
+        figure, axes = _axes(height)
         plot(axes)
         figure.savefig(path, transparent=True, metadata={"Date": None})
         _pyplot().close(figure)

@@ -49,7 +49,7 @@ def halved(
         best = max(reached, key=race.ratio)
         told(f"{len(reached)} of {len(alive)} ran {tokens or race.limit} tokens; {race.ratio(best):.2f}: {best.label}")
     late = alive[len(reached) :]
-    alive = sorted((s for s in reached if s.label not in race.failed), key=lambda s: -race.ratio(s))
+    alive = sorted((s for s in reached if s.label not in race.failed), key=lambda s: (not race.ran(s), -race.ratio(s)))
     if len(alive) <= 2 or seconds_left() <= 0:
         return [*alive, *late]
     best, half = race.ratio(alive[0]), (len(alive) + 1) // 2

@@ -106,14 +106,12 @@ class Tuner:
             interrupted = True
         interrupted |= finals is not None and finals.times.interrupted
         rivals = finalists if finals is not None else [one for one in race.entrants.values() if one.label not in race.failed]
-        level = 1 - 0.1 / max(1, len(rivals))  # by chance one of twenty tunings of equals would choose
         ahead: dict[Entrant, float] = {}
         for one in rivals:
             pairs = race.pairs(one) if finals is None else pairs_of(finals, race, one)
             if one != race.base and sum(map(len, pairs)) >= LEAST_PAIRS:
-                found = bootstrap.ratio(pairs, level=level)
-                if found.low > GAIN:
-                    ahead[one] = found.value
+                if bootstrap.surely_above(pairs, GAIN, len(rivals)):  # of twenty tunings of equals one would choose
+                    ahead[one] = bootstrap.figure(pairs)
         chosen = max(ahead, key=lambda one: ahead[one], default=race.base)
         finalists = finalists or search.fastest(race, FINALISTS, each=1)
         rows = self.rows(finals, finalists)

@@ -16,12 +16,8 @@ from collections import Counter
 from fractions import Fraction
 from typing import cast
 
-from decgraph.backends.exact.choices import Arrived, Choices
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.backends.exact.world import World
 from decgraph.check.case import Case
-from decgraph.check.chances import attempts
-from decgraph.check.distributions import RunTally, run_steps
 from decgraph.check.settings import sizes_of
 from decgraph.errors import DecError
 from decgraph.ir.settings import evaluate
@@ -42,8 +38,8 @@ class Counted:
         try:
             known = {**case.params, **sizes_of(case.request)}
             self.bound = cast("int | Fraction", evaluate(case.claim.bound, known))
-        except ZeroDivisionError:
-            raise DecError(f"`{case.claim.text}` divides by 0", hint="claim it where that is not 0: when k > 0") from None
+        except (TypeError, ZeroDivisionError):
+            raise DecError(f"`{case.claim.text}` is no number here", hint="it may divide by 0: add when k > 0") from None
 
     def hear(self, m: ExactMachine, event: Event) -> None:
         """An event of the run. Raises Exceeded."""
@@ -62,44 +58,18 @@ class Counted:
 
     def judge(self) -> None:
         """Raises Exceeded."""
-        if self.lines.total() > self.most:
-            raise Exceeded
-
-    @property
-    def most(self) -> int | Fraction:
-        return self.bound * self.tokens if self.claim.mode else self.bound
+        most = self.bound * self.tokens if self.claim.mode else self.bound
+        if self.lines.total() > most:
+            raise Exceeded(self.words(most))
 
     def state(self) -> tuple[int, int]:
         """What is left to be spent depends on."""
         return self.lines.total(), self.tokens
 
-    def words(self) -> str:
+    def words(self, most: int | Fraction) -> str:
         """What was spent, where, and how much may be."""
         n = self.lines.total()
         what = f"{n} calls of {self.name}" if self.name else f"{n} cells masked again"
         where = ", ".join(f"{times} in line {line}" for line, times in sorted(self.lines.items()))
         tokens = f" for {self.tokens} committed tokens" if self.claim.mode else ""
-        return f"{what}{tokens} ({where}), and at most {self.most} are claimed"
-
-
-def exceeded(case: Case, tally: RunTally) -> tuple[tuple[int, ...], str, Choices] | None:
-    """A run that spends more than is claimed: what it committed, what it spent, and its choices."""
-    world = World(coupled=True, ran=case.ran)
-    start = case.starts(world)
-
-    def one(choices: Choices) -> tuple[tuple[int, ...], str] | None:
-        m = start(choices)
-        m.counted = spent = Counted(case)
-        try:
-            if run_steps(m):
-                spent.judge()
-        except Exceeded:
-            return m.committed_tokens(), spent.words()
-        return None
-
-    merge = case.engine is ExactMachine and not case.start.beside
-    for choices, found in attempts(one, limit=case.limit, sampled=case.sampled, merge=merge):
-        tally.count()
-        if found is not None and not isinstance(found, Arrived):
-            return *found, choices
-    return None
+        return f"{what}{tokens} ({where}), and at most {most} are claimed"

@@ -80,8 +80,7 @@ def command(
     placed, format = models.placed(), "json" if json else format
     if max_tokens < 2:
         raise DecError(f"--max-tokens is {max_tokens}; the time a token takes needs 2 at least", hint="--max-tokens 64")
-    if format not in FORMATS:
-        raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
+    parsing.one_of("format", format, FORMATS)
     model, drafter = models.model, models.drafter
     targets = [item for item in model or () if "=" not in item]
     parts = parsing.pairs([item for item in model or () if "=" in item], "--model")

@@ -89,8 +89,7 @@ def command(
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
     if seconds is not None and not seconds > 0:
         raise decgraph.DecError("--seconds needs a number above 0", hint="--seconds 60")
-    if require not in (None, "proved", "holds"):
-        raise decgraph.DecError(f"--require is {require}", hint="--require proved, or --require holds")
+    parsing.one_of("verdict", require, ("proved", "holds"))
     output.check_writable(html, ".html", ".htm", what="a page", instead="--json prints JSON")
     fewest = models if models is not None else FEWER if all_ else MODELS
     worlds: CheckOptions = {
@@ -100,9 +99,9 @@ def command(
         "seconds": EACH if seconds is None and all_ else seconds,
     }
     certificates.check_place(certificate, len(words) != 1)
-    if engine is not None and (engine not in ENGINES or len(words) != 1):
-        wrong = f"--engine is {engine}" if engine not in ENGINES else "--engine goes with one algorithm"
-        raise decgraph.DecError(wrong, hint=f"decgraph check speculative --engine {ENGINES[0]}; or {', '.join(ENGINES[1:])}")
+    parsing.one_of("engine", engine, ENGINES)
+    if engine is not None and len(words) != 1:
+        raise decgraph.DecError("--engine goes with one algorithm", hint=f"decgraph check speculative --engine {ENGINES[0]}")
     one = decgraph.load(words[0]) if len(words) == 1 else None
     if verify is not None:
         if one is None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from decgraph.cli import completion, options, output
+from decgraph.cli import completion, options, output, parsing
 from decgraph.dsl.lexer import RESERVED
 from decgraph.errors import DecError
 
@@ -27,8 +27,7 @@ def command(
     json: options.Json = False,
 ) -> None:
     """Write a commented file to start an algorithm of your own from."""
-    if kind not in KINDS:
-        raise DecError(f"there is no kind {kind!r}", hint=f"one of {', '.join(KINDS)}")
+    parsing.one_of("kind", kind, KINDS)
     path = Path(name if name.endswith(".dec") else f"{name}.dec")
     word = path.stem
     if not re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) or word in RESERVED or keyword.iskeyword(word):

@@ -6,6 +6,7 @@ import difflib
 import importlib.util
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,12 @@ def keys(items: Iterable[str], file: Path | None) -> list[str]:
             raise DecError(f"{file} has no API key", hint="one a line")
         found += [line for line in lines if line]
     return found
+
+
+def one_of(what: str, value: str | None, known: Iterable[str]) -> None:
+    """Raises DecError for a word that is given and is not one of those that are known."""
+    if value is not None and value not in known:
+        raise DecError(f"there is no {what} {value!r}", hint=f"one of {', '.join(known)}")
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
@@ -145,6 +152,11 @@ def direct(words: Sequence[str], known: Iterable[str], context: typer.Context) -
     """
     out: dict[str, str] = {}
     rest, known = list(words), list(known)
+    for name in known:  # an option of the verb goes before a parameter of the same name
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            warnings.warn(f"{option} is an option of {context.command_path}; the parameter is --set {name}=...")
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")

@@ -22,6 +22,7 @@ STYLES = {
     "canvas": "green", "rejected": "red strike", "pruned": "dim strike", "drafted": "dim", "committed": "bold", "grown": "",
     "left": "dim",
 }  # fmt: skip
+"""Of nodes by kind, and of tokens by origin."""
 SHADES = "░▒▓█"
 AGAIN = "×"
 MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
@@ -40,7 +41,7 @@ def show(console: Console, run: Trace, number: int | None) -> None:
         for tree in steps[chosen].trees[:4]:
             console.print(drawn(run, tree, chosen))
             seen = (node.at(chosen) for node in tree.nodes if node.born <= chosen)
-            kinds = {kind(node): SIGNS.get(node.state, "") for node in seen}
+            kinds = {node.kind: SIGNS.get(node.state, "") for node in seen}
             console.print(Text("  ").join(Text(sign + word(one), STYLES[one]) for one, sign in kinds.items()))
     if run.stats.notes:
         console.print(Text("\nnotes by step", "bold"))
@@ -61,11 +62,6 @@ def sizes(run: Trace) -> str:
     return f"{several(len(run.tokens), 'token')} in {several(len(run.steps), 'step')}"
 
 
-def kind(node: DrawnNode) -> str:
-    """What a node is called, and drawn as: its state, or of a token that was emitted in which place."""
-    return node.source if node.state == "emitted" else node.state
-
-
 def several(n: int, noun: str) -> str:
     """A number of things: "1 step", "2 steps"."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
@@ -82,8 +78,7 @@ def text_of(run: Trace, steps: list[RecordedStep]) -> Iterable[Text]:
     """The prompt and the committed tokens, by origin."""
     origins = [origin for step in steps for origin in step.origins]
     yield Text("".join(map(marked, texts(run, run.prompt))), "dim")
-    for i, piece in enumerate(texts(run, run.tokens)):
-        origin = "canvas" if run.stats.unmasked else origins[i] if i < len(origins) else "plain"
+    for piece, origin in zip(texts(run, run.tokens), origins, strict=False):
         yield Text(marked(piece), STYLES[origin])
 
 
@@ -92,7 +87,7 @@ def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
     root = Tree(Text("·", "dim"))
     places: dict[int, Tree] = {-1: root}
     nodes = [node.at(step) for node in tree.nodes if node.born <= step]
-    untested = [i for i, node in enumerate(nodes) if node.state in ("drafted", "pruned")]
+    untested = [i for i, node in enumerate(nodes) if node.state in ("drafted", "pruned", "grown", "left")]
     left_out = set(untested[max(0, MOST - (len(nodes) - len(untested))) :])
     for i, node in enumerate(nodes):
         if node.parent in places and i not in left_out:
@@ -112,7 +107,7 @@ def labelled(run: Trace, node: DrawnNode) -> Text:
     values += [("p", node.p), ("raw p", node.raw if node.raw != node.p else None), ("q", node.q)]
     values += [("raw q" if node.q is not None else "chosen, score", node.score if node.score != node.q else None)]
     known = [f"{name} {x:.3g}" for name, x in values if x is not None]
-    return Text.assemble(sign, (token, STYLES[kind(node)]), ("  " + "  ".join(known), "dim"))
+    return Text.assemble(sign, (token, STYLES[node.kind]), ("  " + "  ".join(known), "dim"))
 
 
 def canvas(console: Console, run: Trace) -> None:

@@ -63,6 +63,7 @@ def command(
     All that fit and change no token are compared with plain decoding, alone and in batches; the profile says which to take
     when. Parameters that change what is committed are searched only when --search names them. Ctrl-C shows what is known.
     """
+    algorithm = options.positional(algorithm, context)
     if rows:
         if algorithm is not None or prompts is not None:
             raise decgraph.DecError("--rows measures a model, with no algorithm", hint="decgraph tune --rows --model FOLDER")

@@ -25,6 +25,7 @@ from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Axis, Entrant
 
 SESSIONS = 64  # kept open at most: each has generated code, the models are shared
+GROUPS = 8  # of prompts that are decoded together: of fewer nothing would be sure
 FEWEST = 6  # algorithms that go on from one load to the next
 
 
@@ -142,8 +143,12 @@ class TuningJob:
         return (near if len(near) > FEWEST else met[:FEWEST]) or self.entrants
 
     def race(self, batch: int, prompts: Sequence[BenchPrompt]) -> Race:
-        """A race on groups of so many prompts, of mixed kinds."""
-        full = [prompts[at : at + batch] for at in range(0, len(prompts) - batch + 1, batch)]
+        """A race on groups of so many prompts, of mixed kinds: where there are more, `GROUPS` at least, which share some."""
+        order, mixed = random.Random(1), [*prompts]
+        full: list[Sequence[BenchPrompt]] = []
+        while not full or (len(full) < GROUPS and 1 < batch < len(prompts)):
+            full += [mixed[at : at + batch] for at in range(0, len(mixed) - batch + 1, batch)]
+            mixed = order.sample(prompts, len(prompts))
         kinds = tuple(group[0].kind if batch == 1 else ALL for group in full)
         work = BenchWork(tuple(tuple(one.tokens for one in group) for group in full), kinds)
         target = next(iter(self._bound[self.base.algorithm].models.values()))

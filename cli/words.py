@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -22,40 +23,36 @@ KINDS = {S.Rule: "rule", S.Policy: "policy"}
 
 @dataclass(frozen=True)
 class Word:
-    """A word: what kinds of word it is, how each is written and what it gives, its signatures in Python with a line about each
-    of their types, a line of a program (file:line, text), and the algorithms that use it."""
+    """A word: what kinds of word it is, how each is written and what it gives, its signatures in Python and a line about each
+    of their types, a line of a program (text, file:line), and the algorithms that use it."""
 
     name: str
     kinds: tuple[str, ...]
     written: tuple[tuple[str, str], ...]
-    signatures: tuple[str, ...]
-    types: tuple[tuple[str, str], ...]
+    signatures: tuple[tuple[str, str], ...]
     example: tuple[str, str]
     used_by: tuple[str, ...]
 
     def text(self, width: int) -> str:
         """It in lines of at most `width` characters, as far as what is written allows."""
-        out = [self.name, f"  {', '.join(self.kinds)}", "", "written"]
-        for form, value in self.written:
-            out += [
-                textwrap.indent(form, "  "),
-                *textwrap.wrap(value, width, initial_indent=" " * 6, subsequent_indent=" " * 6),
-            ]
-        if self.signatures:
-            out += ["", "in Python", *(f"  {line}" for line in self.signatures), *(f"      {n}: {of}" for n, of in self.types)]
-        if self.used_by:
-            more = f" and {len(self.used_by) - SHOWN} more" if len(self.used_by) > SHOWN else ""
-            out += ["", "for example", f"  {self.example[1]}", f"      {self.example[0]}", "", "used by"]
-            out += textwrap.wrap(", ".join(self.used_by[:SHOWN]) + more, width, initial_indent="  ", subsequent_indent="  ")
-        return "\n".join(out)
+        out = [self.name, f"  {', '.join(self.kinds)}"]
+        for title, rows in (("written", self.written), ("in Python", self.signatures), ("for example", (self.example,))):
+            out += ["", title] * any(map(any, rows))
+            for form, about in rows:
+                out += [
+                    textwrap.indent(form, "  "),
+                    *textwrap.wrap(about, width, initial_indent=" " * 6, subsequent_indent=" " * 6),
+                ]
+        more = f" and {len(self.used_by) - SHOWN} more" if len(self.used_by) > SHOWN else ""
+        said = textwrap.wrap(", ".join(self.used_by[:SHOWN]) + more, width, initial_indent="  ", subsequent_indent="  ")
+        return "\n".join([*out, *(["", "used by", *said] if said else [])])
 
 
 def word(name: str) -> Word | None:
     """What there is to say of a name of the language: a function, a rule or policy, a statement, a value, a type, a method."""
     found: list[tuple[str, str, str]] = []  # kind, form, value
     for shelf in SHELVES:
-        items = parsed[0].items if (parsed := stdlib_file(shelf)) is not None else ()
-        for item in items:
+        for item in parsed[0].items if (parsed := stdlib_file(shelf)) is not None else ():
             if isinstance(item, S.WithDoc) and item.name == name:
                 kind = f"a {KINDS.get(type(item), 'function')} of stdlib/{shelf}.dec"
                 found.append((kind, printer.head(item), " ".join((item.doc or "").split())))
@@ -73,23 +70,24 @@ def word(name: str) -> Word | None:
     if not found:
         return None
     kinds, forms = (tuple(dict.fromkeys(part)) for part in zip(*((kind, (form, value)) for kind, form, value in found)))
-    signatures, types = _python(name)
     uses = list(_uses(name, kinds))
-    example = min((use[1:] for use in uses), key=lambda use: len(use[1]), default=("", ""))
-    return Word(name, kinds, forms, signatures, types, example, tuple(dict.fromkeys(use[0] for use in uses)))
+    example = min((use[1:] for use in uses), key=lambda use: len(use[0]), default=("", ""))
+    return Word(name, kinds, forms, tuple(_python(name)), example, tuple(dict.fromkeys(use[0] for use in uses)))
 
 
-def _python(name: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _python(name: str) -> Iterator[tuple[str, str]]:
     """The signatures of a function in prelude.pyi, and the first sentence about each class that they name."""
     tree = _prelude()
-    about = {one.name: (ast.get_docstring(one) or "").partition(". ")[0] for one in tree.body if isinstance(one, ast.ClassDef)}
     shown = []
     for one in tree.body:
         if isinstance(one, ast.FunctionDef) and one.name == name:
             returns = f" -> {ast.unparse(one.returns)}" if one.returns is not None else ""
             shown.append(f"{name}({ast.unparse(one.args).replace(', /', '')}){returns}")
-    words = dict.fromkeys(re.findall(r"\w+", " ".join(shown)))
-    return tuple(dict.fromkeys(shown)), tuple((one, about[one].rstrip(".")) for one in words if about.get(one))
+    for one in tree.body:
+        about = ast.get_docstring(one) if isinstance(one, ast.ClassDef) else None
+        if isinstance(one, ast.ClassDef) and about and re.search(rf"\b{one.name}\b", " ".join(shown)):
+            shown.append(f"    {one.name}: {about.partition('. ')[0].rstrip('.')}")
+    return ((line, "") for line in dict.fromkeys(shown))
 
 
 @cache
@@ -97,17 +95,13 @@ def _prelude() -> ast.Module:
     return ast.parse(files("decgraph.dsl").joinpath("prelude.pyi").read_text(encoding="utf-8"))
 
 
-def _uses(name: str, kinds: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """(algorithm, file:line, text) of each line of the standard library's algorithms that uses a word, without their texts."""
+def _uses(name: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """(algorithm, text, file:line) of each line of the standard library's algorithms that uses a word, outside of texts."""
     before = r"^\s*" if "a statement" in kinds else r"\." if any(kind.startswith("of ") for kind in kinds) else r"(?<![\w.])"
     called = any(kind.startswith("a function") for kind in kinds) and before != r"\."
     pattern = re.compile(rf"{before}{re.escape(name)}\b" + r"\(" * called)
-    out = []
     for one in stdlib.names():
-        text = (files("decgraph.stdlib") / f"{one}.dec").read_text(encoding="utf-8")
-        plain = re.sub(r'""".*?"""', lambda doc: "\n" * doc[0].count("\n"), text, flags=re.S)
+        plain = re.sub(r'""".*?"""', lambda doc: "\n" * doc[0].count("\n"), stdlib.text(one), flags=re.S)
         for number, line in enumerate(plain.splitlines(), 1):
-            code = line.partition("#")[0]
-            if pattern.search(code):
-                out.append((one, f"stdlib/{one}.dec:{number}", code.strip()))
-    return out
+            if pattern.search(code := line.partition("#")[0]):
+                yield one, code.strip(), f"stdlib/{one}.dec:{number}"

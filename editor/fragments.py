@@ -13,7 +13,7 @@ from typing import Any
 from decgraph.check.proof_page import proof_page
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.editor.highlight import pieces
-from decgraph.runtime import trace
+from decgraph.views.steps import origins_of
 from decgraph.views.words import word
 
 STYLE = (
@@ -145,10 +145,9 @@ def result(value: Any) -> str:
     stats = value.stats
     origins = origins_of(value.events)
     if value.pieces and len(value.pieces) == len(value.tokens):
-        origins = (origins + ["plain"] * len(value.pieces))[: len(value.pieces)]
         body = "".join(
             f'<span style="background:{ORIGINS[o]};color:#1f2328" title="{word(o)}">{escape(piece)}</span>'
-            for piece, o in zip(value.pieces, origins, strict=True)
+            for piece, o in zip(value.pieces, origins, strict=False)
         )
         legend = " ".join(
             f'<span style="background:{colour};color:#1f2328;padding:0 6px">{word(o)}</span>'
@@ -169,26 +168,6 @@ def result(value: Any) -> str:
     if value.error is not None:
         shown += diagnostics(value.error)
     return shown + _table(rows)
-
-
-def origins_of(events: Iterable[object]) -> list[str]:
-    """Where each committed token came from, in order: a key of ORIGINS."""
-    out: list[str] = []
-    accepted: list[int] = []
-    own, decided = "plain", False
-    for event in events:
-        match event:
-            case trace.Accepted():
-                accepted.append(event.token)
-            case trace.Emitted():
-                own = event.kind
-            case trace.Unmasked():
-                decided = True
-            case trace.Committed():
-                for n in range(len(event.tokens)):
-                    out.append("canvas" if decided else "accepted" if n < len(accepted) else own)
-                accepted, own = [], "plain"
-    return out
 
 
 def calls(value: Any) -> str:

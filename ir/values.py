@@ -121,7 +121,8 @@ class Claim:
     cells are masked again in a request).
 
     when: the condition as it is written, which may ask for greedy requests; setting: its part over the parameters
-    (ir/settings.py), () where the claim is for all values of them. bound: a number, as the parts of conditions. mode is greedy for the same tokens of greedy requests alone.
+    (ir/settings.py), () where the claim is for all values of them. mode is greedy for the same tokens of greedy requests alone.
+    bound: a number over the parameters and the request, as the parts of conditions are.
     """
 
     kind: str

@@ -26,7 +26,8 @@ from decgraph.bench.measure import ALL, BenchWork, drafts_of
 from decgraph.bench.timing import alternated
 from decgraph.errors import DecError
 from decgraph.runtime.placement import Placement
-from lab import frontier, pages, runs
+from lab import frontier, gallery, pages, runs
+from lab.tradeoffs.masked import BASE, CANVAS, Masked
 
 PAGE = pages.DOCS / "leaderboard.md"
 TARGET, HEADS = "smollm2", {"head": "smollm2_eagle"}
@@ -71,7 +72,7 @@ class Board:
         }
 
     def served(self) -> tuple[dict[str, One], dict[str, str]]:
-        """By label what is measured, those first that claim the target's text; and why the others for causal models are not."""
+        """By label what is measured, first what claims the target's text; and why the others for causal models are not."""
         found: list[Candidate] = []
         absent: dict[str, str] = {}
         for one in compare.candidates([*causal(), *VARIANTS], {}):
@@ -81,7 +82,7 @@ class Board:
                 absent[one.label] = compare.first_line(error)
             else:
                 found.append(one)
-        found.sort(key=lambda one: not exact(one))
+        found.sort(key=lambda one: (not exact(one), stdlib.entry(one.algorithm.name).family != "retrieval"))
         loops: dict[str, One] = {THEIRS + name: name for name in ("generate", "prompt_lookup")}
         return loops | {one.label: one for one in found if one.label != PLAIN}, absent
 
@@ -213,37 +214,38 @@ def page(document: Row) -> str:
     there = {label: entry for label, entry in entries.items() if "1" in entry["batches"]}
     ranked = sorted(there, key=lambda label: -there[label]["batches"]["1"][0]["ratio"]["value"])
     same, other = ({label: there[label] for label in ranked if there[label]["exact"] is which} for which in (True, False))
-    points = [frontier.Point(**point) for point in document["frontier"]]
+    masked = document["frontier"]
     absent = document["absent"]
     drafters = sorted(name for name, why in absent.items() if "needs a drafter" in why)
     notes = [
         *(f"{linked(label)}: {entry['failed']}" for label, entry in sorted(entries.items()) if "failed" in entry),
         f"SmolLM2 has no smaller model of its vocabulary to draft: {', '.join(map(linked, drafters))}",
         f"nobody trained the heads for it: {', '.join(linked(name) for name in sorted(absent) if name not in drafters)}",
-        *(f"{linked(p.label)}: {p.failed}" for p in points if p.failed),
+        *(f"{linked(name)}: {row['failed']}" for name, row in masked.items() if "failed" in row),
     ]
     pieces = {
         "facts": facts(document),
         "same": ranking(same, "prompts", lambda row: str(row["prompts"])),
         "kinds": by_kind(same),
         "other": ranking(other, "same text", lambda row: render.equal(row).partition(",")[0]),
-        "masked": render.markdown_table(frontier.table(points, linked)),
+        "masked": render.markdown_table(frontier.table(masked, linked)),
         "absent": "".join(f"- {note}\n" for note in notes),
         "unequal": unequal(same),
     }
-    return PAGE_TEXT.format(**pieces, slowest=SLOWEST, few=FEW, more=MORE, base=frontier.BASE, canvas=frontier.CANVAS)
+    return PAGE_TEXT.format(**pieces, slowest=SLOWEST, few=FEW, more=MORE, base=BASE, canvas=CANVAS)
 
 
 def facts(document: Row) -> str:
     """On what it was measured, and how long that took."""
     entries, settings = document["entries"].values(), document["settings"]
     loads, days = [load for one in entries for load in one["load"]], {one["started"][:10] for one in entries}
+    processors, minutes = {one["processor"] for one in entries}, sum(one["cpu_seconds"] for one in entries) / 60
+    count, digest = settings["prompts"]
     return (
         f"SmolLM2-135M-Instruct ({document['models']['target'] / 1e6:.1f}M parameters), float32, one thread, greedy, at most "
-        f"{settings['limit']} new tokens; {settings['prompts'][0]} prompts of five kinds (sha256 "
-        f"{settings['prompts'][1][:16]}) through its chat template. {', '.join(sorted({one['processor'] for one in entries}))}; "
-        f"{' to '.join(sorted({min(days), max(days)}))}, {sum(one['cpu_seconds'] for one in entries) / 60:.0f} minutes of the "
-        f"processor; load {min(loads):.1f} to {max(loads):.1f}; "
+        f"{settings['limit']} new tokens; {count} prompts of five kinds (sha256 {digest[:16]}) through its chat template. "
+        f"{', '.join(sorted(processors))}; {' to '.join(sorted({min(days), max(days)}))}, {minutes:.0f} minutes of CPU; "
+        f"load {min(loads):.1f} to {max(loads):.1f}; "
         f"{', '.join(f'{name} {version}' for name, version in settings['versions'].items())}."
     )
 
@@ -287,8 +289,8 @@ def unequal(entries: Mapping[str, Row]) -> str:
     rows = {label: [rows[0]["tokens_equal"] for rows in entry["batches"].values()] for label, entry in entries.items()}
     ties = sum(one["near_ties"] for found in rows.values() for one in found)
     wrong = [linked(label) for label, found in rows.items() if any(one["different"] for one in found)]
-    return f"{ties} of their texts part from it at a near-tie of two tokens" + (
-        f"; {', '.join(wrong)} wrote others" if wrong else ", none elsewhere"
+    return f"{ties} of their texts part from it at a near-tie of two tokens, " + (
+        f"and those of {', '.join(wrong)} elsewhere" if wrong else "none elsewhere"
     )
 
 
@@ -301,15 +303,15 @@ is how many times as fast it makes a token, by processor time, with its 95% inte
 
 Each algorithm takes turns with plain decoding, prompt by prompt, and reads every prompt once. One that is {slowest} times as
 slow ends after {few} prompts, one that cannot be 5% faster after {more}: the column of prompts says so. Figures without an
-interval are of fewer than five groups of prompts. Heads are EAGLE-3's for this model, whatever program reads them: another head's
-program shows what it does with these drafts, not what its own head would give.
+interval are of fewer than five groups of prompts. There is one head for this model, EAGLE-3's: the program of another head
+shows what it does with these drafts, not what its own head would give.
 
 {facts}
 
 ## The same text
 
-Algorithms that claim the target's own greedy text. {unequal}. A tree of 60 nodes was made for a GPU, where a target
-reads gigabytes a call: on a CPU its nodes cost arithmetic, and chains and small trees are faster.
+Algorithms that claim the target's own greedy text: {unequal}. A tree of 60 nodes was made for a GPU, where a call reads
+gigabytes: on a CPU its nodes cost arithmetic, and chains and small trees are faster; so does every draft at 8 at a time.
 
 {same}
 ## By kind of prompt
@@ -340,7 +342,7 @@ def command(
     only: Annotated[str, Option(help="Labels, comma separated, that are measured again; nothing else is.")] = "",
     page_only: Annotated[bool, Option(help="Write the page from the result file.")] = False,
 ) -> None:
-    """Measure what the result file lacks, and write the page. Raises DecError as `decgraph bench` does."""
+    """Measure what the result file lacks; write the page and the gallery's figures. Raises DecError as `decgraph bench` does."""
     import torch
 
     found = pages.result("leaderboard")
@@ -348,4 +350,7 @@ def command(
         torch.set_num_threads(1)
         for document in measure(Board(), found, list(filter(None, only.split(",")))):
             pages.keep("leaderboard", found := document)
+        for rows in frontier.measured(found.get("frontier", {}), Masked(), runs.on_progress):
+            pages.keep("leaderboard", found := {**found, "frontier": rows})
     PAGE.write_text(page(found), encoding="utf-8")
+    gallery.write_figures()

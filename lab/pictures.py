@@ -101,7 +101,7 @@ def tree_of(nodes: Sequence[Any], run: Any) -> dict[str, Any]:
     for i in kept:
         n = nodes[i]
         text = "…" if n.state == "omitted" else run.piece(n.token)  # it stands for tokens between the context and a branch
-        kind = n.source if n.state == "emitted" else ""
+        kind = n.kind if n.state == "emitted" else ""
         drawn.append([text, place[n.parent], n.state, kind, *map(short, (n.p, n.q, n.score))])
     pruned = sum(node.state == "pruned" for node in nodes)
     return {"nodes": drawn, "pruned": pruned, "more": len(nodes) - len(drawn) - pruned}
@@ -116,8 +116,8 @@ def depth_of(nodes: Sequence[Any], i: int) -> int:
 
 
 def canvas_of(run: Any) -> dict[str, Any]:
-    """The canvas after each of its first steps: rows of [text, state, confidence]; states are words of
-    views/words.py."""
+    """The canvas after each of some steps, the first ones or those around the first that masks a cell again: rows of [text,
+    state, confidence]. States are keys of WORDS."""
     steps = [step for step in run.steps if step.edits]
     cells = max(edit.position for step in steps for edit in step.edits) + 1
     texts: list[str | None] = [None] * cells
@@ -136,7 +136,9 @@ def canvas_of(run: Any) -> dict[str, Any]:
                 state = "masked" if text is None else "kept"
             row.append([text or "", state, short(edit.confidence) if edit is not None and text is not None else None])
         rows.append(row)
-    return {"rows": rows[:MOST_ROWS], "of": len(rows)}
+    marked = next((r for r, row in enumerate(rows) if any(cell[1] in ("again", "twice") for cell in row)), 0)
+    first = max(0, min(marked - MOST_ROWS // 2, len(rows) - MOST_ROWS))
+    return {"rows": rows[first : first + MOST_ROWS], "first": first + 1, "of": len(rows)}
 
 
 def short(x: float | None) -> float | None:
@@ -162,6 +164,7 @@ path { fill: none; stroke: var(--undecided); stroke-width: 1.5; }
 path.accepted { stroke: var(--accepted); stroke-width: 2.5; }
 .committed rect { fill: var(--accepted-soft); stroke: var(--ink); stroke-width: 2.5; }
 path.committed { stroke: var(--ink); stroke-width: 2.5; }
+.twice rect { stroke-dasharray: 4 2; }
 .left rect { fill: none; stroke-dasharray: 2 3; }
 .rejected rect { fill: var(--rejected-soft); stroke: var(--rejected); stroke-dasharray: 4 2; }
 .emitted rect, .again rect, .twice rect { fill: var(--residual-soft); stroke: var(--residual); stroke-width: 2; }
@@ -258,7 +261,7 @@ def canvas(picture: Picture) -> tuple[list[str], int, int, str, list[str]]:
     rows, parts = picture["rows"], [f'<text class="small" x="4" y="12">{html.escape(picture["prompt"])}</text>']
     wide = 62
     for r, row in enumerate(rows):
-        parts.append(f'<text class="small" x="4" y="{r * 38 + 36}">step {r + 1}</text>')
+        parts.append(f'<text class="small" x="4" y="{r * 38 + 36}">step {picture["first"] + r}</text>')
         for c, (text, state, sure) in enumerate(row):
             parts.append(
                 f'<g class="{state}" transform="translate({c * wide + 50} {r * 38 + 20})">'
@@ -270,7 +273,7 @@ def canvas(picture: Picture) -> tuple[list[str], int, int, str, list[str]]:
             parts.append("</g>")
     found = {cell[1] for row in rows for cell in row}
     states = [state for state in WORDS if state in found]
-    said = f"A canvas of {len(rows[0])} positions after each of the first {len(rows)} of {picture['of']} steps"
+    said = f"A canvas of {len(rows[0])} positions after each of {len(rows)} of {picture['of']} steps"
     return parts, len(rows[0]) * wide + 54, len(rows) * 38 + 22, said, states
 
 
@@ -280,8 +283,8 @@ def figure(name: str, pictures: Mapping[str, Picture]) -> str:
     if picture is None or picture["digest"] != gallery.digest(name):
         return ""
     if "rows" in picture:
-        shown = len(picture["rows"])
-        some = f", the first {shown} of {picture['of']}" if shown < picture["of"] else ""
+        first, shown = picture["first"], len(picture["rows"])
+        some = f", from {first} to {first + shown - 1} of {picture['of']}" if shown < picture["of"] else ""
         what = f"The canvas after each step{some}; below a token, its confidence."
     else:
         told = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.ir.data.numbers import Number
+from decgraph.ir.data.numbers import Number, objects
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.limits import WIDEST
 from decgraph.ir.types import Type
@@ -205,14 +205,8 @@ def _vector(t: Type, v: ParamValue) -> list[ParamValue] | np.ndarray:
     if size is not None and t.dims[0].kind == "k" and (len(rows) > size if t.dims[0].of == "upto" else len(rows) != size):
         raise ValueError
     if t.elem in ("real", "prob"):
-        return rows if len(t.dims) > 1 else _reals(rows)
+        return rows if len(t.dims) > 1 else objects(rows)
     return np.array(rows, dtype=bool if t.elem == "bool" else np.int64)
-
-
-def _reals(rows: Sequence[object]) -> np.ndarray:
-    out = np.empty(len(rows), dtype=object)
-    out[:] = rows
-    return out
 
 
 def _whole(v: object) -> int:

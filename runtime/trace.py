@@ -77,8 +77,7 @@ class Rejected:
 @dataclass(frozen=True)
 class Emitted:
     """Verification emitted a token of the target: after the last draft of a path (bonus), without any draft (plain), or in
-    place of rejected ones: drawn from what is left of the target's distribution (residual), or from that itself, or its likeliest
-    token (own), as the rule has it."""
+    place of rejected ones, as its rule has it: drawn from what they left (residual), or from the distribution itself (own)."""
 
     token: int
     kind: Literal["bonus", "residual", "own", "plain"]

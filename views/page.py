@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,21 +46,14 @@ def spelled_once(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def fewer(tree: list[list[Any]], most: int) -> list[list[Any]]:
-    """A tree with `most` of its pruned nodes, the first below each node before the second ones. Rows begin as those of
-    `node_data`: token, parent, state."""
-    kept, rank, siblings = {-1}, {}, Counter[int]()
-    for i, (_, parent, state, *_) in enumerate(tree):
-        if state == "pruned":
-            rank[i], siblings[parent] = siblings[parent], siblings[parent] + 1
-        while state != "pruned" and i not in kept:
-            kept.add(i)
-            i = tree[i][1]
-    for i in sorted(rank, key=lambda i: (rank[i], i)):
-        if most and i not in kept and tree[i][1] in kept:
-            kept.add(i)
-            most -= 1
-    place = {old: new for new, old in enumerate(sorted(kept), -1)}
-    return [[token, place[parent], *rest] for i, (token, parent, *rest) in enumerate(tree) if i in kept]
+    """A tree with its first `most` pruned nodes alone. Rows begin as those of `node_data`: token, parent, state."""
+    place, kept = {-1: -1}, list[list[Any]]()
+    for i, (token, parent, state, *rest) in enumerate(tree):
+        if state != "pruned" or (most > 0 and parent in place):
+            most -= state == "pruned"
+            place[i] = len(kept)
+            kept.append([token, place[parent], state, *rest])
+    return kept
 
 
 def framed(run: Trace) -> str:

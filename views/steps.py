@@ -45,6 +45,11 @@ class DrawnNode:
     settled: int = 0
     columns: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
+    @property
+    def kind(self) -> str:
+        """What it is called and drawn as: its state, or of a token that was emitted in which place."""
+        return self.source if self.state == "emitted" else self.state
+
     def at(self, step: int) -> DrawnNode:
         """The node as a step left it."""
         told = {name: [(when, x) for when, x in values if when <= step] for name, values in self.columns.items()}
@@ -196,7 +201,16 @@ def steps_of(recording: Recording, prompt: int) -> list[RecordedStep]:
         out.append(step)
     for tree in {id(tree): tree for step in out for tree in step.trees}.values():
         tree.searched()
+    if any(isinstance(s.event, trace.Unmasked) for s in recording.events):
+        for step in out:
+            step.origins = ["canvas"] * step.count
     return out
+
+
+def origins_of(events: Iterable[trace.Event]) -> list[Origin]:
+    """Where each committed token of a run came from, in order."""
+    recording = Recording(tuple(Stamped(event, 0.0) for event in events), (), 0.0)
+    return [origin for step in steps_of(recording, 0) for origin in step.origins]
 
 
 def parts(events: Sequence[Stamped]) -> Iterable[list[Stamped]]:

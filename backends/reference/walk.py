@@ -128,11 +128,10 @@ def report_step(m: Machine, t: Tree, children: list[int], child: int | None, dep
 
 def report_emitted(m: Machine, t: Tree, node: int, row: Datum, emitted: Edge | None) -> None:
     """Tell which token a rule emitted after a node, if it did, whose evidence is `row`."""
-    if emitted is None or m.listener is None or isinstance(t.base, Canvas):
-        return
-    if m.recorder is not None:
-        m.recorder.emits(*probabilities(row, edge_token(emitted)))
-    m.tell_emitted(edge_token(emitted), t.nodes[node].depth, bool(t.children(node)))
+    if emitted is not None and m.listener is not None and not isinstance(t.base, Canvas):
+        token = edge_token(emitted)
+        told = probabilities(row, token) if m.recorder is not None else ()
+        m.tell_emitted(token, t.nodes[node].depth, bool(t.children(node)), *told)
 
 
 def report_tree(m: Machine, t: Tree, end: int) -> None:

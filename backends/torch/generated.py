@@ -28,8 +28,9 @@ from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.timing import offer, probabilities
-from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, objects, path_of
+from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, path_of
 from decgraph.errors import DecError
+from decgraph.ir.data.numbers import objects
 from decgraph.ir.table import lookup
 from decgraph.ir.types import parse_dim, parse_type
 from decgraph.ir.values import Function, Op, Value
@@ -170,11 +171,9 @@ def report_step(m: Machine, t: TorchTree, children: Ids, child: int | None, dept
 
 def report_emitted(m: Machine, t: TorchTree, node: int, row: object, emitted: Token) -> None:
     """The event of a token that a rule emitted after a node, if it did, whose evidence is `row`."""
-    if emitted is None or m.listener is None or isinstance(t.base, Canvas):
-        return
-    if m.recorder is not None:
-        m.recorder.emits(*probabilities(row, _token(emitted)))
-    m.tell_emitted(_token(emitted), int(t.depth[node]), bool(len(t.children(node))))
+    if emitted is not None and m.listener is not None and not isinstance(t.base, Canvas):
+        told = probabilities(row, _token(emitted)) if m.recorder is not None else ()
+        m.tell_emitted(_token(emitted), int(t.depth[node]), bool(len(t.children(node))), *told)
 
 
 def report_tree(m: Machine, t: TorchTree, end: int) -> None:

@@ -18,10 +18,9 @@ from fractions import Fraction
 
 from decgraph.check.proof.invariants import DerivationStopped, Step, asks_done
 from decgraph.check.proof.sizes import Sizes
-from decgraph.check.proof.terms import PROMPT, ROOM
 from decgraph.ir.failing import Failing
 from decgraph.ir.known_numbers import ONE, ZERO
-from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, negated
+from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, negated, sum_of
 from decgraph.ir.values import Claim, Constant, Function, Module, Op, Region, Value
 from decgraph.ir.values import Condition as Setting
 
@@ -69,15 +68,13 @@ class Spending:
         self.counts: dict[Value, Linear] = {}  # how many of a vector are true
         self.model = self.function.param(self.claim.models[0]).value if self.claim.models else None
         self.others = {p.value for p in self.function.params} - {self.model}
-        ops = list(self.function.body.walk())
-        new = [op for op in ops if op.opcode in ("canvas.new", "canvas.extend")]
+        new = [op for op in self.function.body.walk() if op.opcode in ("canvas.new", "canvas.extend")]
         self.canvases = bool(new)
         self.one_length = len(new) == 1 and new[0] in self.function.body.ops  # all vectors over its cells have one length
         self.fallen: list[tuple[Loop, Guess]] = []
         self.changed, self.failed = False, DerivationStopped(None, "")
         self.paid = self.left = self.most = ZERO
         self.spent: Linear | None = ZERO
-        self.cells: Linear | None = None
 
     # -- what is spent
     def spends(self, op: Op) -> bool:
@@ -121,13 +118,6 @@ class Spending:
             for part in op.operands:
                 yield from self._parts(part)
 
-    def spend(self, op: Op, amount: Linear, what: str) -> None:
-        self.left -= amount
-        self.spent = None if self.spent is None else self.spent + amount
-        self.steps.append(Step(op.loc.line, what, "spent"))
-        if not self.claim.mode:
-            self.affords(op, self.left)
-
     def affords(self, op: Op | None, left: Linear) -> None:
         """The credit is not below 0 here; the first place where that is not known is where the derivation stops."""
         if not self.sizes.at_least(left) and not str(self.failed):
@@ -137,7 +127,7 @@ class Spending:
     # -- the pass
     def run(self) -> None:
         """Raises DerivationStopped."""
-        bound = self.number(self.claim.bound)
+        bound = sum_of(self.claim.bound, self.sizes.asked, self.sizes.product)
         if bound is None or not self.sizes.at_least(bound):
             raise DerivationStopped(None, "what is claimed is not known to be a number that is not negative")
         self.most = self.left = bound
@@ -149,33 +139,7 @@ class Spending:
             if any(map(self.spends, state.init.walk())):
                 raise DerivationStopped(None, f"the state {state.name} begins with what is counted")
         self.region(self.function.body)
-        if self.claim.mode:
-            self.affords(None, self.left)
-
-    def number(self, bound: Setting) -> Linear | None:
-        """The number of the claim as a sum."""
-        match bound:
-            case ("const", int() | Fraction() as x):
-                return Linear.of(x)
-            case ("param", name):
-                return self.sizes.sum(self.function.param(name).value)
-            case ("request", name):
-                return Linear.of(PROMPT if name == "prompt" else ROOM)
-        a, b = (self.number(bound[n]) for n in (1, -1))
-        if a is None or b is None:
-            return None
-        match bound[0]:
-            case "neg":
-                return a.times(-1)
-            case "+":
-                return a + b
-            case "-":
-                return a - b
-            case "*":
-                return self.sizes.product(a, b)
-            case "/":
-                return self.sizes.quotient(a, b)
-        return None
+        self.affords(None, self.left)
 
     def region(self, region: Region) -> None:
         for op in region.ops:
@@ -197,20 +161,13 @@ class Spending:
             self.sizes.sums[op.result] = self.counts.setdefault(op.operands[0], n)
         if self.spends(op):
             amount = ONE if self.model is not None else self.amount(op)
-            self.spend(op, amount, f"calls `{op.operands[0].name}` once" if self.model is not None else "masks cells again")
-        elif op.opcode == "commit" and self.claim.mode:
-            self.affords(op, self.left + self.paid)
-        elif op.opcode == "return" and self.claim.mode:
-            self.affords(op, self.left)
-        if self.one_length and op.opcode == "canvas.new":
-            self.cells = self.sizes.end(op.result, op.operands[0])
-        if (
-            self.cells is not None
-            and op.opcode == "canvas.get"
-            and op.attrs["field"] == "all"
-            and self.sizes.at_least(self.cells)
-        ):
-            self.sizes.know(("length", op.result), at_least(self.cells, self.sizes.length(op.result)))
+            self.left, self.spent = self.left - amount, None if self.spent is None else self.spent + amount
+            said = "masks cells again" if self.model is None else f"calls `{op.operands[0].name}` once"
+            self.steps.append(Step(op.loc.line, said, "spent"))
+            if not self.claim.mode:
+                self.affords(op, self.left)
+        elif op.opcode in ("commit", "return") and self.claim.mode:
+            self.affords(op, self.left + (self.paid if op.opcode == "commit" else ZERO))
 
     def branch(self, op: Op) -> None:
         known, before, spent = self.consts.get(op.operands[0]), self.left, self.spent
@@ -245,8 +202,7 @@ class Spending:
                 self.sizes.chosen(v, holds, *yields)
             sums = [self.sizes.sum(y) for y in yields]
             if v.type.elem == "int" and not v.type.dims and None not in sums:
-                joined = self.sizes.symbol(v)
-                self.sizes.sums[v] = joined
+                joined = self.sizes.sums[v] = self.sizes.symbol(v)
                 for way, x in zip(ways, sums):
                     way.append(compared("eq", joined, x or ZERO))
         if len(ways[0]) > 2 or one != other:
@@ -266,7 +222,6 @@ class Spending:
         )
         before, spent, times = self.left, self.spent, self.times(op)
         total = None if times is None or here.spends is None else self.sizes.product(here.spends, times)
-
         starts[-1] = ZERO
 
         def guessed(left: Linear, numbers: Mapping[int, Linear]) -> Iterator[tuple[Guess, Linear]]:
@@ -309,15 +264,10 @@ class Spending:
         self.sizes.assumed += [Inequality(x) for _, x in guessed(self.left, self.sums(op.results, starts))]
         self.sizes.assumed += [at_least(self.left, before - total)] if total is not None else []
         if most != ZERO:
-            self.say(op, here, total)
-
-    def say(self, op: Op, here: Loop, total: Linear | None) -> None:
-        """What a loop rests on."""
-        names = [v.name for v in op.regions[-1].args[1:]]
-        said = [KEPT if n < 0 else f"`{names[n]}` {guess}" for guess, n in sorted(here.guesses)]
-        if not said and total is not None:
-            said = ["its iterations spend no more than all of them can"]
-        self.steps += [Step(op.loc.line, ", ".join(said), "credit")] if said else []
+            names = [v.name for v in body.args[1:]]
+            said = [KEPT if n < 0 else f"`{names[n]}` {guess}" for guess, n in sorted(here.guesses)]
+            said = said or ["what an iteration spends is paid for as often as it may run"]
+            self.steps.append(Step(op.loc.line, ", ".join(said), "credit"))
 
     def sums(self, values: Sequence[Value], places: Iterable[int]) -> dict[int, Linear]:
         """Those at these places that are sums; at -1 nothing is asked of any."""
@@ -332,16 +282,8 @@ class Spending:
         if op.opcode == "while" and not op.attrs.get("limited"):
             return None
         ends = [self.sizes.end(op.regions[-1].args[0], v) for v in op.operands[: 2 if op.opcode == "for" else 1]]
-        if None in ends:
-            return None
         low, high = (ZERO, *ends)[-2:]
-        assert low is not None and high is not None
-        if self.sizes.at_least(high, low):
-            return high - low
-        times = self.sizes.symbol(s := ("times", op), 0)
-        self.sizes.know(s, at_least(times, high - low))
-        self.sizes.assumed.append(("or", at_least(ZERO, times), at_least(high - low, times)))
-        return times
+        return None if low is None or high is None or not self.sizes.at_least(high, low) else high - low
 
     def known_outside(self, x: Linear, outer: set[object]) -> Linear | None:
         """A bound of a sum that is made of what is known outside a loop."""

@@ -43,12 +43,13 @@ class Terms(KnownNumbers):
         for p in self.function.params:
             if (known := self.parameter(p, p.value)) is not None:
                 self.sums[p.value] = known
-        asked = {"prompt": Linear.of(PROMPT), "room": Linear.of(ROOM)}
+        self.assumed += [condition_of(setting, self.asked)] if setting else []
 
-        def number(kind: str, name: str) -> Linear | None:
-            return asked.get(name) if kind == "request" else self.sum(self.function.param(name).value)
-
-        self.assumed += [condition_of(setting, number)] if setting else []
+    def asked(self, kind: str, name: str) -> Linear | None:
+        """What a claim reads: a parameter, or a quantity of the request."""
+        if kind == "request":
+            return {"prompt": Linear.of(PROMPT), "room": Linear.of(ROOM)}.get(name)
+        return self.sum(self.function.param(name).value)
 
     def _symbol(self, v: Value, low: Exact | None, high: Exact | None, real: bool = False) -> Linear:
         """A value that stands for itself, between two numbers."""

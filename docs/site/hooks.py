@@ -65,7 +65,7 @@ def moved(link: str, page: str) -> str:
         target = "docs/changelog.md"
     elif (ROOT / target).is_dir() and (ROOT / target / "README.md").exists() and target.startswith("docs/"):
         target += "/README.md"
-    if target.startswith("docs/") and target.endswith((".md", ".png")):
+    if target.startswith("docs/") and target.endswith((".md", ".png", ".svg")):
         home = "docs" if page == "CHANGELOG.md" else posixpath.dirname(page)
         return posixpath.relpath(target, home) + mark + place
     kind = "tree" if (ROOT / target).is_dir() else "blob"

@@ -175,7 +175,8 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
     if t.elem == "memory" and len(ix) == 1:
         return lw.one("memory.layer", v, ix[0], span=span)
     if t.elem in ("node",) and not t.dims:
-        lw.fail(span, "a single node cannot be indexed", code="E210")
+        hint = "its last token is `ctx.token`, its last n are `ctx.last(n)`: of another node the same"
+        lw.fail(span, "a single node cannot be indexed", hint, code="E210")
     if len(ix) == 1 and ix[0].type.elem == "bool":
         lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E210")
     if len(ix) == 1 and ix[0].type.elem == "path":

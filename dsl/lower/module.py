@@ -26,7 +26,7 @@ from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.drafting import note_drafting
 from decgraph.ir.places import note_places
-from decgraph.ir.settings import ARITHMETIC, COMPARES, REQUEST, Condition, evaluate, names, quantities, settings
+from decgraph.ir.settings import ARITHMETIC, COMPARES, REQUEST, Condition, names, quantities, settings
 from decgraph.ir.sizes import note_capacities
 from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Constant, Function, Module, Param, Region, StateDecl, Value
@@ -62,14 +62,9 @@ def bound_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> Condition:
     """The number of an `at most`. Fails where it is none, or reads anything but parameters and the size of the request."""
     known = {p.name: p for p in params if p.value.type.elem != "model"}
     made = _number(lw, e, known)
-    for name in names(made):
-        if known[name].value.type.elem not in ("int", "real", "prob") or known[name].value.type.dims:
-            lw.fail(e.span, f"`{name}` is no number", "at most 1 calls a token, at most budget remasked", code="E410")
-    try:
-        number = bool(names(made) or quantities(made)) or evaluate(made, {})
-    except (TypeError, ZeroDivisionError):
-        number = "none"
-    if not isinstance(number, bool | int | Fraction) or made[0] == "const" and isinstance(made[1], bool):
+    types = [known[name].value.type for name in names(made)]
+    literal = made[0] != "const" or isinstance(made[1], int | Fraction) and not isinstance(made[1], bool)
+    if not literal or any(t.elem not in ("int", "real", "prob") or t.dims for t in types):
         lw.fail(e.span, f"`{expression(e)}` is no number", "at most 1 calls a token, at most budget remasked", code="E410")
     return made
 

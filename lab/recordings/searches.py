@@ -24,13 +24,9 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import TableModel
 from lab.recordings import Case
-from lab.recordings.tables import Stream, TableLM, untied
+from lab.recordings.scores import table
+from lab.recordings.tables import Stream, TableLM
 from lab.recordings.upstream import Upstream
-
-
-def table(case: Case) -> TableModel:
-    """A target that reads the whole text."""
-    return untied(case["size"], case["seed"], window=None, sharp=case.get("sharp", 1.0))
 
 
 def row(model: TableModel, text: Sequence[Any]) -> np.ndarray:

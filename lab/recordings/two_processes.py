@@ -16,15 +16,9 @@ import numpy as np
 import torch
 
 from lab.recordings import Case
-from lab.recordings.tables import Coin, Legacy, OnCPU, Stream, TableLM, untied
+from lab.recordings.chains import models
+from lab.recordings.tables import Coin, Legacy, OnCPU, Stream, TableLM
 from lab.recordings.upstream import Upstream
-
-
-def models(case: Case) -> dict[str, Any]:
-    """A target, and a drafter that agrees with it on most tokens."""
-    size, seed = case["size"], case["seed"]
-    drafter = untied(size, seed, window=None, name="drafter", blend=(seed + 1, case["blend"]))
-    return {"target": untied(size, seed, window=None), "drafter": drafter}
 
 
 class Process(threading.local):

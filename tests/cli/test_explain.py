@@ -75,9 +75,9 @@ def test_words(name: str, kind: str, said: str, user: str, capsys: Capture) -> N
     assert out.startswith(f"{name}\n") and kind in out and said in out
     assert main(["explain", name, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert user in found["used_by"] and name in found["example"][1], found
-    file, line = found["example"][0].split(":")
-    assert found["example"][1] in (Path(stdlib.__file__).parent / Path(file).name).read_text().splitlines()[int(line) - 1]
+    assert user in found["used_by"] and name in found["example"][0], found
+    file, line = found["example"][1].split(":")
+    assert found["example"][0] in (Path(stdlib.__file__).parent / Path(file).name).read_text().splitlines()[int(line) - 1]
 
 
 def test_every_word_that_the_editors_know_is_explained() -> None:

@@ -11,6 +11,11 @@ import pytest
 from decgraph.api import load
 from decgraph.cli.main import main
 
+PEAK = """algorithm peak(target: causal):
+    while not done:
+        commit argmax(target(ctx))
+
+"""
 Capture = pytest.CaptureFixture[str]
 
 
@@ -73,3 +78,13 @@ def test_refusals_say_why_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["export", "vllm", "prompt_lookup", "--out", "/nowhere/x.py"]) == 2
     assert "cannot write" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.dec"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_refuted_claim_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = load("autoregressive").text.replace("while not done:", "refines peak(target) in distribution\n    while not done:")
+    (tmp_path / "mine.dec").write_text(PEAK + text.replace("autoregressive", "mine"))
+    assert main(["export", "vllm", "mine.dec"]) == 0
+    assert "what mine claims is refuted: decgraph check mine.dec" in capsys.readouterr().err
+    assert main(["export", "hf", "autoregressive"]) == 0 and "refuted" not in capsys.readouterr().err

@@ -33,6 +33,10 @@ def test_a_tree_and_acceptance_at_the_terminal(tables: None, capsys: pytest.Capt
     assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1"]) == 0
     said = capsys.readouterr().out
     assert "accepted by depth" in said and "✓ " in said and "+ " in said and "q 0." in said
+    assert "+ residual" in said and "own token" not in said
+    assert main(["trace", "prompt_lookup", "-p", "ab", "-n", "24", "-t", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "residual" not in said and "own token" in said
     assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1", "--step", "2"]) == 0
     assert "\nstep 2: " in capsys.readouterr().out
 

@@ -70,6 +70,10 @@ _SMALL = (
         "    draft t of c over steps: grow x\n    for a, b, c in d: grow x\n"
         "    if a: emit b\n    elif c: emit d\n    elif e: emit f\n    elif g: emit h\n"
     ),
+    "rule i():\n"
+    + "".join(
+        f"    at most a calls{of}{per}{when}\n" for of in ("", " of b") for per in ("", " a token") for when in ("", " when c")
+    ),
     "policy p():\n    otherwise:\n        reuse a, reuse b\n        reuse c\n        forget d, reuse e\n",
 )
 

@@ -226,7 +226,7 @@ def test_a_dead_link_stops_a_strict_build(tmp_path: Path) -> None:
         (f"{hooks.REPOSITORY}/tree/main/docs/gallery", "CHANGELOG.md", "gallery/README.md"),
         ("docs/tutorial.md", "CHANGELOG.md", "tutorial.md"),
         ("../CHANGELOG.md", "docs/install.md", "changelog.md"),
-        ("images/frontier.png", "docs/tradeoffs.md", "images/frontier.png"),
+        ("images/x.svg", "docs/tradeoffs.md", "images/x.svg"),
     ],
 )
 def test_links_of_the_site(link: str, page: str, becomes: str) -> None:

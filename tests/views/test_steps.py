@@ -184,6 +184,30 @@ def steps(*events: Event) -> list[RecordedStep]:
     return steps_of(Recording(tuple(stamped), (), 1.0), 3)
 
 
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("speculative", "residual"), ("eagle2", "own"), ("lookahead", "own"), ("block_verification", "residual")]
+)
+def test_a_token_in_place_of_drafts_is_what_its_rule_emits(name: str, kind: str, backend: str) -> None:
+    """A rule that draws from what was left has a residual, one that takes the target's own token has none; also a rule over a
+    whole tree, whose token hangs below the last accepted draft."""
+    run = traced(name, backend, max_tokens=20)
+    emitted = [s.event for s in run.recording.events if isinstance(s.event, Emitted)]
+    assert (
+        {"residual", "own"} & {event.kind for event in emitted} == {kind} == {"residual", "own"} & set(document(run)["origins"])
+    )
+    nodes = [node for step in run.steps for tree in step.trees for node in tree.nodes if node.state == "emitted"]
+    assert nodes and all(node.source in ("plain", "bonus", kind) and node.p for node in nodes)
+
+
+def test_a_search_says_what_it_left() -> None:
+    (tree,) = {id(tree): tree for step in traced("beam", max_tokens=5).steps for tree in step.trees}.values()
+    inner = {node.parent for node in tree.nodes}
+    for place, node in enumerate(tree.nodes):
+        assert node.state == "committed" or node.state == ("grown" if place in inner else "left")
+    assert {"committed", "grown", "left"} == {node.state for node in tree.nodes}
+
+
 def test_a_token_knows_where_it_came_from() -> None:
     one, two, three = steps(
         Drafted(1, 0, 7, 0.5, "d"), Drafted(2, 1, 8, 0.5, "d"), ModelCall("t", 3, 3),

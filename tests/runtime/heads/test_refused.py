@@ -99,6 +99,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (at / "model.safetensors.index.json").write_text('{"weight_map": {"fc.weight": "../../etc/passwd"}}')
     with pytest.raises(DecError, match="which is not there"):
         opened(at)
+    more = written(tmp_path / "more", config, weights, shards=3)
+    (more / "extra.safetensors").write_bytes(sorted(more.glob("*-of-*"))[0].read_bytes())
+    with pytest.raises(DecError, match=r"extra\.safetensors beside model\.safetensors\.index\.json"):
+        opened(more)
     for text in ("{", "[]", '{"weight_map": 3}'):
         (at / "model.safetensors.index.json").write_text(text)
         with pytest.raises(DecError, match="cannot be read"):
