@@ -166,7 +166,9 @@ def test_a_base_that_cannot_run_is_an_error(clock: Any) -> None:
 def tune(machine: Machine, axes: list[Axis] | None = None, rounds: int = 120, **options: Any) -> Any:
     """Tune with as much time as this many requests of the default take."""
     mine = axes or [DEPTH, BUDGET]
-    return within(machine, rounds, Tuner(race(machine, **{"prompts": PROMPTS, **options}), [DEFAULT], lambda _: mine, seconds=1.0))
+    return within(
+        machine, rounds, Tuner(race(machine, **{"prompts": PROMPTS, **options}), [DEFAULT], lambda _: mine, seconds=1.0)
+    )
 
 
 def within(machine: Machine, rounds: int, tuner: Tuner) -> Any:
