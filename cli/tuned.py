@@ -55,9 +55,7 @@ def cells(job: TuningJob, found: TuningOutcome, one: Entrant) -> tuple[str, ...]
         return (f"cannot run: {first_line(error)}", "", "", "")
     row, ratio = found.rows.get(one.label, {}), found.ratio(one)
     times = "1.00" if one == found.base else render.shown(ratio.to_json() if ratio is not None else None)
-    same = (
-        "-" if job.promise(one.algorithm) == "law" else ""
-    )  # draws of their own, of one distribution: equal places say nothing
+    same = "-" if job.promise(one.algorithm) == "law" else ""  # draws of one distribution: equal places say nothing
     if one != found.base and not same and "same_tokens" in row:
         ties = row["tokens_equal"]["near_ties"]
         same = f"{row['same_tokens']:.0%}" + (f" ({ties} near-ties)" if ties else "")
@@ -71,18 +69,15 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     """What people want to know, a line each."""
     out = []
     for batch, found in job.outcomes.items():
-        many, run = (
-            "Alone" if batch == 1 else f"{batch} at a time",
-            [one for one in found.race.entrants.values() if found.race.ran(one)],
-        )
-        others = f"({len(run) - 1} other{'s were' if len(run) != 2 else ' was'} run)"
-        if found.kept_base and job.chosen_among:
-            out.append(f"{many}: nothing is faster than plain decoding ({found.base.label}) beyond the noise {others}.")
-        elif found.kept_base:
-            out.append(f"{many}: nothing measured beats the default, {found.base.label}, beyond the noise {others}: it stays.")
+        many = "Alone" if batch == 1 else f"{batch} at a time"
+        run = sum(bool(found.race.ran(one)) for one in found.race.entrants.values() if one != found.base)
+        ratio = found.ratio(found.chosen)
+        if found.kept_base or ratio is None:
+            what = "is faster than plain decoding" if job.chosen_among else "measured beats the default"
+            out.append(
+                f"{many}: nothing {what}, {found.base.label}, beyond the noise; settings that were run beside it: {run}."
+            )
         else:
-            ratio = found.ratio(found.chosen)
-            assert ratio is not None
             out.append(f"{many}: {found.chosen.label}, {render.shown(ratio.to_json())} times as fast as {found.base.label}; "
                        f"{ratio.n} {'prompts' if batch == 1 else 'groups of prompts'}.")  # fmt: skip
         if missed := [one for one in job.entrants if batch == job.batches[0] and one.label not in found.race.entrants]:
