@@ -129,14 +129,10 @@ def command(
             generation=generation_config,
             loads=[(one.load.batch, one.algorithm, one.params) for one in loads],
         )
-        for tuned_load in loads:
-            session = catalogue.sessions[tuned_load.algorithm.name]
-            tuned_load.warn(
-                session,
-                tuned_load.models if models.model is None else {},
-                defaults(session)["temperature"],
-                tuned_load.load.batch,
-            )
+        for chosen in loads:
+            session = catalogue.sessions[chosen.algorithm.name]
+            heat = float(defaults(session)["temperature"])
+            chosen.warn(session, chosen.models if models.model is None else {}, heat, chosen.load.batch)
         most = max_concurrent + max_queue
         limits = Limits(tokens=max_tokens, context=max_context, answers=most, body=max_body, strict=strict_fields)
         service = Service(

@@ -18,7 +18,7 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.trace import ended_text
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile, TunedLoad
-from decgraph.runtime.tune.space import Axis, Entrant, shown, spelt
+from decgraph.runtime.tune.space import Entrant, shown, spelt
 
 HEADINGS = ("at a time", "", "algorithm", "setting", "tokens/s", "times as fast", "tokens/call", "same tokens")
 OTHERS = 8  # that the table shows of each load beside the finalists
@@ -162,8 +162,7 @@ def profile(job: TuningJob) -> Profile:
         "clock": job.clock,
         "load": facts.load(),
         "complete": not any(found.interrupted for found in job.outcomes.values()),
-        "algorithms": sorted(one.algorithm for one in [job.base, *job.entrants]),
-        "ranges": {label: {axis.name: searched(axis) for axis in axes} for label, axes in job.axes.items() if axes},
+        "algorithms": sorted(job.of),
     }
     loads = [load(job, batch, found) for batch, found in job.outcomes.items() if found.judged]
     return Profile(loads, job.plan.text(), request, job.device, search)
@@ -179,14 +178,12 @@ def load(job: TuningJob, batch: int, found: TuningOutcome) -> TunedLoad:
         "kept": found.kept_base,
         "tokens_per_second": row.get("tokens_per_second") or 0.0,
         "tokens_per_call": row.get("tokens_per_call") or 0.0,
-        **(
-            {}
-            if ratio is None
-            else {f"ratio_{k}" if k != "value" else "ratio": v for k, v in ratio.to_json().items() if v is not None}
-        ),
         "changes_output": not found.kept_base and not job.promise(label),
-        **({"same_tokens": row["same_tokens"]} if "same_tokens" in row else {}),
+        **{name: row[name] for name in ("same_tokens",) if name in row},
     }
+    for name, value in (ratio.to_json() if ratio is not None else {}).items():
+        if value is not None:
+            figures["ratio" if name == "value" else f"ratio_{name}"] = value
     values = {**one.values, **dict(chosen.setting)}
     return TunedLoad(
         batch,
@@ -197,10 +194,3 @@ def load(job: TuningJob, batch: int, found: TuningOutcome) -> TunedLoad:
         {name: {"source": str(source), "content": contents[name]} for name, source in job.sources[label].items()},
         figures,
     )
-
-
-def searched(axis: Axis) -> str:
-    """An axis's range in a word."""
-    if axis.listed:
-        return ",".join(spelt(value) for value in axis.values)
-    return "shapes" if axis.kind == "topology" else f"{spelt(axis.values[0])}..{spelt(axis.values[-1])}"
