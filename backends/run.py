@@ -20,6 +20,7 @@ import numpy as np
 from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
+from decgraph.ir.emissions import emits_own
 from decgraph.ir.opdef import OpError
 from decgraph.ir.types import Type
 from decgraph.ir.values import Loc, Module, Op, Param
@@ -33,7 +34,8 @@ from decgraph.runtime.result import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped, Timing
+from decgraph.runtime.trace import DraftEnded, Emitted, Event, ModelCall, Noted, Stopped, Timing
+from decgraph.runtime.words import TEXT, spelling_for, token_of
 
 Seen = Mapping[str, tuple[tuple[int, int], int]]
 """By a loop's place its progress, and the iteration that made it."""
@@ -118,6 +120,14 @@ def no_token() -> OpError:
 
 class Stop(Exception):
     """Ends a sub-run whose condition holds."""
+
+
+def loops_of(ops: Iterable[Op]) -> dict[Op, bool]:
+    """The loops among operations that call models, and whether each is in no other one of them."""
+    inner = {op: [o for region in op.regions for o in region.walk()] for op in ops if op.opcode in ("for", "while")}
+    calling = {op for op, within in inner.items() if any(o.opcode in CALLS for o in within)}
+    nested = {o for op in calling for o in inner[op]}
+    return {op: op not in nested for op in calling}
 
 
 class Run(Backend):
@@ -214,6 +224,16 @@ class Run(Backend):
         """Where the program is, the innermost operation first."""
         return ()
 
+    def tell_emitted(self, token: int, depth: int, tested: bool, p: float | None = None, raw: float | None = None) -> None:
+        """Tell which token the verification that runs has emitted after `depth` drafts. tested: there were others, which it did
+        not take. p, raw: its probability, and that before the request's shaping."""
+        if self.recorder is not None:
+            self.recorder.emits(p, raw)
+        at = next(iter(self.places()), None)
+        walks = (op for op in self.function.body.walk() if op.opcode == "tree.walk" and op.loc == at)
+        own = tested and any(map(emits_own, walks))
+        self.emit_event(Emitted(token, "own" if own else "residual" if tested else "bonus" if depth else "plain"))
+
     # -- models and parameters
     def main_model(self) -> Model | None:
         """The model that claims are about: the first one that the function takes."""
@@ -232,6 +252,8 @@ class Run(Backend):
         if p.name not in self.params:
             raise DecError(f"{self.function.name} needs a value for `{p.name}`")
         v = self.params[p.name]
+        if isinstance(v, str) and p.value.type.elem == "token":  # the default of a program that another one runs
+            return self.token_of(v)
         if p.value.type.elem == "topology" and not isinstance(v, Topology):
             return Topology.of(v)
         check_tokens(self.function, {p.name: v}, self.models)
@@ -496,6 +518,20 @@ class Run(Backend):
         """Call the listener, where there is one."""
         if self.listener is not None:
             self.listener(event)
+
+    def token_of(self, text: str) -> int:
+        """The token that has a text: as the session has bound it, else as the main model spells it."""
+        found = self.whole.params.get(TEXT + text)
+        return int(found) if found is not None else token_of(text, spelling_for(None, self.whole.main))
+
+    def note(self, name: str, value: Any, /, *, token: bool) -> None:
+        """Tell a figure of the program, a number; those of a sub-run are not the run's."""
+        if self.parent is None:
+            self.tell_note(Noted(name, value if isinstance(value, int) else float(value), token))
+
+    def tell_note(self, event: Noted) -> None:
+        """Called with a figure of the program."""
+        self.emit_event(event)
 
     def nothing(self, op: Op, what: str) -> Any:
         """A choice among no candidates. Raises OpError."""

@@ -79,9 +79,8 @@ def command(
     # Mistakes in the command line are reported before anything is loaded.
     placed, format = models.placed(), "json" if json else format
     if max_tokens < 2:
-        raise DecError(f"--max-tokens is {max_tokens}; the time a token takes needs 2 at least")
-    if format not in FORMATS:
-        raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
+        raise DecError(f"--max-tokens is {max_tokens}; the time a token takes needs 2 at least", hint="--max-tokens 64")
+    parsing.one_of("format", format, FORMATS)
     model, drafter = models.model, models.drafter
     targets = [item for item in model or () if "=" not in item]
     parts = parsing.pairs([item for item in model or () if "=" in item], "--model")
@@ -149,7 +148,8 @@ def command(
     if any(run["interrupted"] for run in document["runs"]):
         raise typer.Exit(output.INTERRUPTED)
     if faults := [fault for run in document["runs"] for fault in compare.wrong(run)]:
-        raise DecError("; ".join(faults))
+        output.show_user_error(DecError("; ".join(faults)))
+        raise typer.Exit(output.FAILED)
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
 

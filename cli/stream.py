@@ -8,6 +8,7 @@ from rich.text import Text
 
 from decgraph.runtime import trace
 from decgraph.runtime.text import Detokenizer
+from decgraph.views.words import word
 
 PROMPT = "dim"
 ACCEPTED = "green"
@@ -65,9 +66,9 @@ class Stream:
 
     def legend(self) -> None:
         """The legend of the colours, in one line."""
-        parts = [("accepted draft", ACCEPTED), ("the target's own token", OWN)]
+        parts = [(word("accepted"), ACCEPTED), (word("own"), OWN)]
         if self.drafts:
-            parts.append(("rejected draft", REJECTED))
+            parts.append((word("rejected"), REJECTED))
         if self.canvas is not None:
             words = ("decided early", "then", "later", "last")
             parts = [(SHADE * 4 + " masked", MASKED), *zip(words, AGES, strict=True)]

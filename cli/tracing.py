@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from decgraph.runtime.trace import Noted
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
 from decgraph.views.steps import DraftTree, DrawnNode, RecordedStep, instructive
+from decgraph.views.words import SIGNS, marked, word
 
-STYLES = {"accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "plain": "", "canvas": "green"}
-NODES = {
-    "accepted": "bold green",
-    "rejected": "red strike",
-    "pruned": "dim strike",
-    "drafted": "dim",
-    "committed": "bold",
-}
+STYLES = {
+    "accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "own": "dark_orange3", "plain": "",
+    "canvas": "green", "rejected": "red strike", "pruned": "dim strike", "drafted": "dim", "committed": "bold", "grown": "",
+    "left": "dim",
+}  # fmt: skip
+"""Of nodes by kind, and of tokens by origin."""
 SHADES = "░▒▓█"
 AGAIN = "×"
 MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
@@ -37,6 +40,15 @@ def show(console: Console, run: Trace, number: int | None) -> None:
         console.print(Text(f"\nstep {chosen + 1}: {several(steps[chosen].count, 'token')} committed", "bold"))
         for tree in steps[chosen].trees[:4]:
             console.print(drawn(run, tree, chosen))
+            seen = (node.at(chosen) for node in tree.nodes if node.born <= chosen)
+            kinds = {node.kind: SIGNS.get(node.state, "") for node in seen}
+            console.print(Text("  ").join(Text(sign + word(one), STYLES[one]) for one, sign in kinds.items()))
+    if run.stats.notes:
+        console.print(Text("\nnotes by step", "bold"))
+        for n, step in enumerate(steps[:MOST], 1):
+            notes = [(e.name, e.value, e.token) for s in step.events if isinstance(e := s.event, Noted)]
+            told = (f"{name} {repr(run.piece(int(value))) if token else f'{value:.4g}'}" for name, value, token in notes)
+            console.print(Text(f"{n:>4} {'  '.join(told)}"), soft_wrap=True)
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
         counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)
@@ -65,18 +77,17 @@ def step_of(steps: list[RecordedStep], number: int | None) -> int | None:
 def text_of(run: Trace, steps: list[RecordedStep]) -> Iterable[Text]:
     """The prompt and the committed tokens, by origin."""
     origins = [origin for step in steps for origin in step.origins]
-    yield Text("".join(texts(run, run.prompt)), "dim")
-    for i, piece in enumerate(texts(run, run.tokens)):
-        origin = "canvas" if run.stats.unmasked else origins[i] if i < len(origins) else "plain"
-        yield Text(piece, STYLES[origin])
+    yield Text("".join(map(marked, texts(run, run.prompt))), "dim")
+    for piece, origin in zip(texts(run, run.tokens), origins, strict=False):
+        yield Text(marked(piece), STYLES[origin])
 
 
 def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
-    """A draft tree as a step left it: ✓ accepted, ✗ rejected, + emitted by the target, ● committed by the program."""
+    """A draft tree as a step left it."""
     root = Tree(Text("·", "dim"))
     places: dict[int, Tree] = {-1: root}
     nodes = [node.at(step) for node in tree.nodes if node.born <= step]
-    untested = [i for i, node in enumerate(nodes) if node.state in ("drafted", "pruned")]
+    untested = [i for i, node in enumerate(nodes) if node.state in ("drafted", "pruned", "grown", "left")]
     left_out = set(untested[max(0, MOST - (len(nodes) - len(untested))) :])
     for i, node in enumerate(nodes):
         if node.parent in places and i not in left_out:
@@ -88,7 +99,7 @@ def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
 
 def labelled(run: Trace, node: DrawnNode) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
-    sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ ", "committed": "● "}.get(node.state, "  ")
+    sign = SIGNS.get(node.state, "  ")
     token = repr(run.piece(node.token))
     values: list[tuple[str, float | None]] = [
         *((name, told[-1][1]) for name, told in node.columns.items() if "logprob" in run.source or name != "logprob")
@@ -96,19 +107,38 @@ def labelled(run: Trace, node: DrawnNode) -> Text:
     values += [("p", node.p), ("raw p", node.raw if node.raw != node.p else None), ("q", node.q)]
     values += [("raw q" if node.q is not None else "chosen, score", node.score if node.score != node.q else None)]
     known = [f"{name} {x:.3g}" for name, x in values if x is not None]
-    return Text.assemble(
-        sign, (token, STYLES[node.source] if node.state == "emitted" else NODES[node.state]), ("  " + "  ".join(known), "dim")
-    )
+    return Text.assemble(sign, (token, STYLES[node.kind]), ("  " + "  ".join(known), "dim"))
 
 
 def canvas(console: Console, run: Trace) -> None:
-    """Position by step: the denser, the surer the cell was decided; × where it was masked again."""
-    found = confidences(run)
-    rows = range(len(found)) if len(found) <= MOST else sorted({round(i * (len(found) - 1) / (MOST - 1)) for i in range(MOST)})
-    console.print(Text("\ncanvas: position by step; the denser, the surer", "bold"))
+    """Position by step: the denser, the surer the cell was decided; × where it was masked again, in the step or in one that
+    is not shown before it. Then the history of the cells to which that happened."""
+    found, masked = confidences(run)
+    (low, high), last = run.sure, len(found) - 1
+    rows = range(len(found)) if last < MOST else sorted({round(i * last / (MOST - 1)) for i in range(MOST)})
+    legend = f"\ncanvas: position by step; {SHADES[0]} confidence {low:.3g} to {SHADES[-1]} {high:.3g}"
+    console.print(Text(legend + (f"; {AGAIN} masked again" if masked.any() else ""), "bold"))
     width = max(8, console.width - 6)
-    for row in rows:
-        cells = [" " if x != x else AGAIN if x < 0 else SHADES[min(3, int(x * 4))] for x in found[row]]
+    shade = lambda x: " " if x != x else SHADES[min(3, int(4 * (x - low) / (high - low)))] if high > low else SHADES[-1]
+    for before, row in zip((-1, *rows), rows, strict=False):
+        again = masked[before + 1 : row + 1].any(axis=0)
+        cells = [AGAIN if a else shade(x) for x, a in zip(found[row], again, strict=True)]
         console.print(Text(f"{row + 1:>4} " + "".join(cells[:width])), soft_wrap=True)
     if found.shape[1] > width:
         console.print(Text(f"     {several(found.shape[1] - width, 'more position')} not shown", "dim"))
+    places = np.flatnonzero(masked.any(axis=0)).tolist()
+    for place in places[:MOST]:
+        console.print(Text(f"position {place}: {history(run, place)}"))
+    if places[MOST:]:
+        console.print(Text(f"{several(len(places[MOST:]), 'more position')} masked again", "dim"))
+
+
+def history(run: Trace, place: int) -> str:
+    """What happened to a cell, by step: "1-2 'a' ×, 3 'b'" was decided and masked again in each of two, and then decided."""
+    said = [(n, [e.token for e in step.edits if e.position == place]) for n, step in enumerate(run.steps, 1)]
+    parts = []
+    for tokens, alike in groupby([one for one in said if one[1]], key=itemgetter(1)):
+        steps = [n for n, _ in alike]
+        words = " ".join(repr(run.piece(token)) if token >= 0 else AGAIN for token in tokens)
+        parts.append(f"{steps[0]}-{steps[-1]} {words}" if len(steps) > 1 else f"{steps[0]} {words}")
+    return ", ".join(parts)

@@ -13,7 +13,8 @@ from typing import Any
 from decgraph.check.proof_page import proof_page
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.editor.highlight import pieces
-from decgraph.runtime import trace
+from decgraph.views.steps import origins_of
+from decgraph.views.words import word
 
 STYLE = (
     "font-family:ui-monospace,SFMono-Regular,Menlo,monospace;font-size:13px;line-height:1.45;white-space:pre-wrap;"
@@ -27,12 +28,9 @@ COLOURS = {
 }  # fmt: skip
 VERDICTS = {"proved": "#1a7f37", "holds": "#0969da", "refuted": "#d1242f", "undecided": "#9a6700", "none": "#59636e"}
 ORIGINS = {
-    "accepted": ("#d9f2df", "accepted draft"),
-    "residual": ("#fdebd3", "drawn from the residual"),
-    "bonus": ("#d7eafc", "bonus token"),
-    "own": ("#eceef0", "the target's own token"),
-    "decided": ("#d8b9ff", "decided on a canvas"),
-}
+    "accepted": "#d9f2df", "residual": "#fdebd3", "own": "#fdebd3", "bonus": "#d7eafc", "plain": "#eceef0", "canvas": "#d8b9ff",
+}  # fmt: skip
+"""The colours of tokens by where they came from."""
 
 
 def fragment(value: object) -> str:
@@ -147,16 +145,14 @@ def result(value: Any) -> str:
     stats = value.stats
     origins = origins_of(value.events)
     if value.pieces and len(value.pieces) == len(value.tokens):
-        origins = (origins + ["own"] * len(value.pieces))[: len(value.pieces)]
         body = "".join(
-            f'<span style="background:{ORIGINS[o][0]};color:#1f2328" title="{ORIGINS[o][1]}">{escape(piece)}</span>'
-            for piece, o in zip(value.pieces, origins, strict=True)
+            f'<span style="background:{ORIGINS[o]};color:#1f2328" title="{word(o)}">{escape(piece)}</span>'
+            for piece, o in zip(value.pieces, origins, strict=False)
         )
-        words = {o: word for o, (_, word) in ORIGINS.items() if o in origins}
-        if not stats.tested and "own" in words:  # beam search commits drafts that nothing verified
-            words["own"] = "no verified draft"
         legend = " ".join(
-            f'<span style="background:{ORIGINS[o][0]};color:#1f2328;padding:0 6px">{word}</span>' for o, word in words.items()
+            f'<span style="background:{colour};color:#1f2328;padding:0 6px">{word(o)}</span>'
+            for o, colour in ORIGINS.items()
+            if o in origins
         )
         shown = _pre(body) + f"<p>{legend}</p>"
     else:
@@ -172,26 +168,6 @@ def result(value: Any) -> str:
     if value.error is not None:
         shown += diagnostics(value.error)
     return shown + _table(rows)
-
-
-def origins_of(events: Iterable[object]) -> list[str]:
-    """Where each committed token came from, in order: a key of ORIGINS."""
-    out: list[str] = []
-    accepted: list[int] = []
-    own, decided = "own", False
-    for event in events:
-        match event:
-            case trace.Accepted():
-                accepted.append(event.token)
-            case trace.Emitted():
-                own = event.kind if event.kind in ORIGINS else "own"
-            case trace.Unmasked():
-                decided = True
-            case trace.Committed():
-                for n in range(len(event.tokens)):
-                    out.append("decided" if decided else "accepted" if n < len(accepted) else own)
-                accepted, own = [], "own"
-    return out
 
 
 def calls(value: Any) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from typer import Argument
 
 import decgraph
 from decgraph import stdlib
+from decgraph.views.words import SIGNS, WORDS, visible, word
 from decgraph.zoo import stand_ins
 from lab import gallery, pages
 
@@ -74,20 +76,20 @@ def smaller(made: Any, value: int) -> bool:
 
 def worth(nodes: Sequence[Any]) -> tuple[int, int]:
     """How much a tree shows: what becomes of its drafts, several accepted and some not, and few nodes."""
-    count = {state: sum(node.state == state for node in nodes) for state in ("accepted", "rejected", "emitted", "drafted")}
-    told = min(count["accepted"], 3) * 2 + min(count["rejected"] + count["drafted"], 2) + min(count["emitted"], 1)
-    return told, -abs(len(nodes) - 10)
+    count = Counter(node.state for node in nodes)
+    told = min(count["accepted"] + count["committed"], 3) * 2 + min(count["rejected"] + count["drafted"] + count["left"], 2)
+    return told + min(count["emitted"], 1), -abs(len(nodes) - 10)
 
 
 def tree_of(nodes: Sequence[Any], run: Any) -> dict[str, Any]:
     """The nodes that are drawn, each as [text, parent, state, kind, p, q, score], and how many are not."""
     shown: set[int] = set()
-    order = sorted(range(len(nodes)), key=lambda i: nodes[i].state not in ("accepted", "rejected", "emitted"))
+    order = sorted(range(len(nodes)), key=lambda i: nodes[i].state not in ("accepted", "rejected", "emitted", "committed"))
     leaves = 0
     for i in order:
         if nodes[i].state in ("pruned", "omitted") or depth_of(nodes, i) > MOST_DEPTH:
             continue
-        if leaves >= MOST_LEAVES and nodes[i].state in ("drafted", "rejected"):
+        if leaves >= MOST_LEAVES and nodes[i].state in ("drafted", "rejected", "grown", "left"):
             continue
         leaves += nodes[i].parent < 0 or any(nodes[j].parent == nodes[i].parent for j in shown)
         while i >= 0 and i not in shown:
@@ -99,7 +101,7 @@ def tree_of(nodes: Sequence[Any], run: Any) -> dict[str, Any]:
     for i in kept:
         n = nodes[i]
         text = "…" if n.state == "omitted" else run.piece(n.token)  # it stands for tokens between the context and a branch
-        kind = n.source if n.state == "emitted" else ""
+        kind = n.kind if n.state == "emitted" else ""
         drawn.append([text, place[n.parent], n.state, kind, *map(short, (n.p, n.q, n.score))])
     pruned = sum(node.state == "pruned" for node in nodes)
     return {"nodes": drawn, "pruned": pruned, "more": len(nodes) - len(drawn) - pruned}
@@ -114,7 +116,8 @@ def depth_of(nodes: Sequence[Any], i: int) -> int:
 
 
 def canvas_of(run: Any) -> dict[str, Any]:
-    """The canvas after each of its first steps: rows of [text, state, confidence], state decided, remasked, kept or masked."""
+    """The canvas after each of some steps, the first ones or those around the first that masks a cell again: rows of [text,
+    state, confidence]. States are keys of WORDS."""
     steps = [step for step in run.steps if step.edits]
     cells = max(edit.position for step in steps for edit in step.edits) + 1
     texts: list[str | None] = [None] * cells
@@ -122,15 +125,20 @@ def canvas_of(run: Any) -> dict[str, Any]:
     for step in steps:
         row: list[list[Any]] = []
         changed = {edit.position: edit for edit in step.edits}
+        often = Counter(edit.position for edit in step.edits)
         for position in range(cells):
             edit = changed.get(position)
             if edit is not None:
                 texts[position] = run.piece(edit.token) if edit.token >= 0 else None
             text = texts[position]
-            state = ("remasked" if text is None else "decided") if edit is not None else "masked" if text is None else "kept"
+            state = "twice" if often[position] > 1 else "again" if text is None else "decided"
+            if edit is None:
+                state = "masked" if text is None else "kept"
             row.append([text or "", state, short(edit.confidence) if edit is not None and text is not None else None])
         rows.append(row)
-    return {"rows": rows[:MOST_ROWS], "of": len(rows)}
+    marked = next((r for r, row in enumerate(rows) if any(cell[1] in ("again", "twice") for cell in row)), 0)
+    first = max(0, min(marked - MOST_ROWS // 2, len(rows) - MOST_ROWS))
+    return {"rows": rows[first : first + MOST_ROWS], "first": first + 1, "of": len(rows)}
 
 
 def short(x: float | None) -> float | None:
@@ -154,24 +162,18 @@ path { fill: none; stroke: var(--undecided); stroke-width: 1.5; }
 .root rect { fill: none; stroke: var(--undecided); }
 .accepted rect { fill: var(--accepted-soft); stroke: var(--accepted); stroke-width: 2; }
 path.accepted { stroke: var(--accepted); stroke-width: 2.5; }
+.committed rect { fill: var(--accepted-soft); stroke: var(--ink); stroke-width: 2.5; }
+path.committed { stroke: var(--ink); stroke-width: 2.5; }
+.twice rect { stroke-dasharray: 4 2; }
+.left rect { fill: none; stroke-dasharray: 2 3; }
 .rejected rect { fill: var(--rejected-soft); stroke: var(--rejected); stroke-dasharray: 4 2; }
-.emitted rect, .remasked rect { fill: var(--residual-soft); stroke: var(--residual); stroke-width: 2; }
+.emitted rect, .again rect, .twice rect { fill: var(--residual-soft); stroke: var(--residual); stroke-width: 2; }
 .emitted.bonus rect, .decided rect { fill: var(--bonus-soft); stroke: var(--bonus); stroke-width: 2; }
 .masked rect { fill: none; stroke-dasharray: 2 3; }
 .kept text { fill: var(--faint); }
 """
 WIDE, HIGH, BOX = 132, 42, 112
-LEGEND = {
-    "accepted": "accepted draft",
-    "rejected": "rejected draft",
-    "drafted": "draft that was not reached",
-    "bonus": "the target's own token",
-    "residual": "the target's own token, in place of a draft",
-    "decided": "decided by this call",
-    "remasked": "masked again",
-    "kept": "decided before",
-    "masked": "still masked",
-}
+EMITTED = ("bonus", "residual", "own", "plain")
 
 
 def variables(scope: str, colours: Mapping[str, str]) -> str:
@@ -185,12 +187,9 @@ def styled(scope: str, colours: Mapping[str, str]) -> str:
     return f"{variables(scope, colours)}\n{rules}"
 
 
-def visible(text: str, most: int = 11) -> str:
-    """A token's text with its blanks to be seen, cut to what a box holds."""
-    shown = text.replace("\n", "⏎").replace("\t", "⇥").replace("<|", "<").replace("|>", ">")
-    shown = re.sub(r"^ +| +$", lambda blanks: "␣" * len(blanks[0]), shown)
-    shown = "".join(c if c.isprintable() else "·" for c in shown)
-    return (shown[: most - 1] + "…" if len(shown) > most else shown) or "∅"
+def boxed(text: str, most: int) -> str:
+    """A token's text as a box holds it."""
+    return visible(text.replace("<|", "<").replace("|>", ">"), most)
 
 
 def drawing(picture: Picture, style: str = "") -> str:
@@ -198,8 +197,7 @@ def drawing(picture: Picture, style: str = "") -> str:
     parts, width, height, said, states = (tree if "nodes" in picture else canvas)(picture)
     x = 4
     for state in states:
-        kind = "emitted bonus" if state == "bonus" else "emitted" if state == "residual" else state
-        label = LEGEND[state]
+        kind, label = f"emitted {state}" if state in EMITTED else state, word(state)
         if x > 4 and x + 24 + 6.6 * len(label) > max(width, 560):
             x, height = 4, height + 22
         parts.append(f'<g class="{kind}"><rect x="{x}" y="{height + 4}" width="14" height="12" rx="3"/></g>')
@@ -237,12 +235,11 @@ def tree(picture: Picture) -> tuple[list[str], int, int, str, list[str]]:
         for i in children:
             (a, b), (c, d) = place[parent], place[i]
             x1, y1, x2, y2 = a * WIDE + 4 + BOX, b * HIGH + 16, c * WIDE + 4, d * HIGH + 16
-            kind = ' class="accepted"' if nodes[i][2] == "accepted" else ""
+            kind = f' class="{nodes[i][2]}"' if nodes[i][2] in ("accepted", "committed") else ""
             parts.append(f'<path{kind} d="M{x1} {y1:g}C{x1 + 10} {y1:g} {x2 - 10} {y2:g} {x2} {y2:g}"/>')
     for i, (depth, at) in place.items():
         text, _, state, kind, p, q, score = nodes[i] if i >= 0 else (picture["root"], 0, "root", "", None, None, None)
-        sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ "}.get(state, "")
-        label = sign + (visible(text) if i >= 0 else "…" + visible(text[-11:], 12))
+        label = SIGNS.get(state, "") + (boxed(text, 11) if i >= 0 else "…" + visible(text[-11:], 12))
         parts.append(
             f'<g class="{state} {kind}" transform="translate({depth * WIDE + 4} {at * HIGH + 4:g})">'
             f'<rect width="{BOX}" height="24" rx="5"/>'
@@ -253,34 +250,30 @@ def tree(picture: Picture) -> tuple[list[str], int, int, str, list[str]]:
         if beside and not {p, q, score} <= {None, 0.0, 1.0}:
             parts.append(f'<text class="small" x="7" y="35">{" · ".join(beside)}</text>')
         parts.append("</g>")
-    counts = {state: sum(node[2] == state for node in nodes) for state in ("accepted", "rejected", "drafted")}
-    emitted = [node[3] if node[3] == "bonus" else "residual" for node in nodes if node[2] == "emitted"]
-    states = [state for state, n in counts.items() if n] + sorted(set(emitted))
-    words = {"accepted": "accepted", "rejected": "rejected", "drafted": "not reached"}
-    if not counts["accepted"] + counts["rejected"] + len(emitted):
-        states, words["drafted"] = [], "grown"
-    said = "A tree of drafts: " + ", ".join(f"{n} {words[s]}" for s, n in counts.items() if n)
+    found = Counter(node[3] if node[2] == "emitted" else node[2] for node in nodes)
+    states = [state for state in WORDS if found[state]]
+    said = "A tree of drafts: " + ", ".join(f"{found[state]} {word(state)}" for state in states)
     return parts, (max(d for d, _ in place.values()) + 1) * WIDE - WIDE + BOX + 8, row * HIGH + 4, said, states
 
 
 def canvas(picture: Picture) -> tuple[list[str], int, int, str, list[str]]:
-    """The same of a canvas, a row after each call."""
+    """The same of a canvas, a row after each step."""
     rows, parts = picture["rows"], [f'<text class="small" x="4" y="12">{html.escape(picture["prompt"])}</text>']
     wide = 62
     for r, row in enumerate(rows):
-        parts.append(f'<text class="small" x="4" y="{r * 38 + 36}">call {r + 1}</text>')
+        parts.append(f'<text class="small" x="4" y="{r * 38 + 36}">step {picture["first"] + r}</text>')
         for c, (text, state, sure) in enumerate(row):
             parts.append(
                 f'<g class="{state}" transform="translate({c * wide + 50} {r * 38 + 20})">'
                 f'<rect width="{wide - 4}" height="22" rx="4"/>'
             )
-            parts.append(f'<text x="5" y="15">{html.escape(visible(text, 6)) if text else ""}</text>')
-            if sure is not None and state == "decided":
+            parts.append(f'<text x="5" y="15">{html.escape(boxed(text, 6)) if text else ""}</text>')
+            if sure is not None:
                 parts.append(f'<text class="small" x="5" y="32">{sure:g}</text>')
             parts.append("</g>")
     found = {cell[1] for row in rows for cell in row}
-    states = [state for state in ("decided", "kept", "remasked", "masked") if state in found]
-    said = f"A canvas of {len(rows[0])} positions after each of the first {len(rows)} of {picture['of']} calls"
+    states = [state for state in WORDS if state in found]
+    said = f"A canvas of {len(rows[0])} positions after each of {len(rows)} of {picture['of']} steps"
     return parts, len(rows[0]) * wide + 54, len(rows) * 38 + 22, said, states
 
 
@@ -290,9 +283,9 @@ def figure(name: str, pictures: Mapping[str, Picture]) -> str:
     if picture is None or picture["digest"] != gallery.digest(name):
         return ""
     if "rows" in picture:
-        shown = len(picture["rows"])
-        some = f", the first {shown} of {picture['of']}" if shown < picture["of"] else ""
-        what = f"The canvas after each call{some}; below a token, its confidence."
+        first, shown = picture["first"], len(picture["rows"])
+        some = f", from {first} to {first + shown - 1} of {picture['of']}" if shown < picture["of"] else ""
+        what = f"The canvas after each step{some}; below a token, its confidence."
     else:
         told = [
             f"{picture['pruned']} pruned drafts" if picture["pruned"] else "",

@@ -35,7 +35,8 @@ NUMBERS = (int, float, np.number, np.ndarray)  # an array without axes is one to
 class Stamped:
     """An event of a run. seconds: since the run began. line: of the algorithm's own file, 1-based; 0 where the backend cannot
     tell. rule: "FILE:LINE" inside a rule or helper of another file, or "". iteration: of the main loop, from 0; -1 before it.
-    ran: the lines of that file that have run since the event before, in ascending order.
+    ran: the lines of that file that have run since the event before, in ascending order. turns: how many iterations of
+    outermost loops that call models, and of all loops that do, had begun or come to their end.
 
     p, q: of a draft that was tested, or a token that was emitted: its probability at that node under what verified it (the
     target), and under the distribution it was drawn from; None where there is none or the backend does not say. raw: p before
@@ -49,6 +50,7 @@ class Stamped:
     rule: str = ""
     iteration: int = -1
     ran: tuple[int, ...] = ()
+    turns: tuple[int, int] = (0, 0)
     p: float | None = None
     q: float | None = None
     raw: float | None = None
@@ -106,6 +108,7 @@ class Recorder(Timing):
         self.run: Recorded | None = None
         self.path = ""
         self.iteration = -1
+        self.turns = (0, 0)
         self.offers: dict[int, tuple[float | None, ...]] = {}
         self.emission: tuple[float | None, float | None] = (None, None)
         self.marked: list[Marked] = []
@@ -151,7 +154,7 @@ class Recorder(Timing):
         ran = tuple(sorted(self.lines | ({line} if line else set())))
         self.lines.clear()
         on = self.on if isinstance(event, Unmasked | Remasked) else None
-        self.events.append(Stamped(event, seconds, line, rule, self.iteration, ran, p, q, raw, on))
+        self.events.append(Stamped(event, seconds, line, rule, self.iteration, ran, self.turns, p, q, raw, on))
 
     def place(self) -> tuple[int, str]:
         """The line of the algorithm's file that runs, and where in a rule or helper of another file it is."""
@@ -195,6 +198,9 @@ class Recorder(Timing):
 
     def begin_iteration(self, i: int) -> None:
         self.iteration = i
+
+    def turn(self, *, outermost: bool) -> None:
+        self.turns = (self.turns[0] + outermost, self.turns[1] + 1)
 
     def offer(self, node: int, p: float | None, q: float | None, raw: float | None) -> None:
         self.offers[node] = (p, q, raw)

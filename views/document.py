@@ -93,6 +93,12 @@ class Trace:
         """Its decoding steps."""
         return steps_of(self.recording, len(self.prompt))
 
+    @property
+    def sure(self) -> tuple[float, float]:
+        """The lowest and the highest confidence with which a cell was decided; 0 and 1 where none was."""
+        found = [edit.confidence for step in self.steps for edit in step.edits if edit.token >= 0] or [0.0, 1.0]
+        return min(found), max(found)
+
     def piece(self, token: int) -> str:
         """A token by itself, as text."""
         return self.special.get(token) or self.detokenizer.text([token]) or f"<{token}>"
@@ -134,12 +140,14 @@ def promised(run: Trace, greedy: bool) -> dict[str, str]:
 
 def tokens_in(event: trace.Event) -> tuple[int, ...]:
     """The token ids that an event names."""
-    match event:
-        case trace.Committed():
-            return event.tokens
-        case trace.Drafted() | trace.Accepted() | trace.Rejected() | trace.Emitted() | trace.Unmasked():
-            return (event.token,)
-    return ()
+    if isinstance(event, trace.Committed):
+        return event.tokens
+    if isinstance(event, trace.Noted):
+        return (int(event.value),) if event.token else ()
+    return (event.token,) if hasattr(event, "token") else ()
+
+
+COUNTS = ("tokens", "target_calls", "draft_calls", "drafted", "unmasked", "remasked")
 
 
 def document(run: Trace) -> dict[str, Any]:
@@ -158,18 +166,12 @@ def document(run: Trace) -> dict[str, Any]:
         "reason": run.reason,
         "error": run.error,
         "seconds": rounded(run.recording.seconds),
-        "stats": {
-            "tokens": run.stats.tokens,
-            "target_calls": run.stats.target_calls,
-            "draft_calls": run.stats.draft_calls,
-            "drafted": run.stats.drafted,
-            "unmasked": run.stats.unmasked,
-            "remasked": run.stats.remasked,
-        },
+        "stats": {name: getattr(run.stats, name) for name in COUNTS},
         "depths": [
             [t, a, rounded(low, 4), rounded(high, 4)]
             for t, a, (low, high) in zip(run.stats.tested, run.stats.accepted, run.stats.intervals, strict=True)
         ],
+        "sure": [rounded(x, 3) for x in run.sure],
         "live": run.live,
         "opens": instructive(steps),
         "path": run.path,
@@ -178,7 +180,7 @@ def document(run: Trace) -> dict[str, Any]:
         "prompt": texts(run, run.prompt),
         "tokens": list(run.tokens),
         "texts": texts(run, run.tokens),
-        "origins": [o for step in steps for o in (["canvas"] * step.count if run.stats.unmasked else step.origins)],
+        "origins": [origin for step in steps for origin in step.origins],
         "roles": called,
         "spans": [[s.model, rounded(s.start), rounded(s.seconds), s.calls] for s in run.recording.spans],
         "columns": columns,
@@ -244,33 +246,28 @@ def log(events: Sequence[Stamped]) -> list[list[Any]]:
     return out
 
 
+SHOWN: dict[type, tuple[str, ...]] = {
+    trace.ModelCall: ("model", "rows", "cells", "computed"),
+    trace.Drafted: ("token", "prob", "source", "drawn", "score"),
+    trace.Accepted: ("token", "depth"),
+    trace.Rejected: ("token", "depth", "why"),
+    trace.Emitted: ("token", "kind"),
+    trace.Unmasked: ("position", "token", "confidence"),
+    trace.Remasked: ("position",),
+    trace.Committed: ("tokens", "cut"),
+    trace.Noted: ("name", "value", "token"),
+    trace.Pruned: ("dropped",),
+    trace.DraftEnded: ("tree", "error"),
+    trace.Stopped: ("reason",),
+}
+"""What a page has of each event."""
+
+
 def entry(s: Stamped) -> list[Any]:
     """[line, rule, seconds, kind, ...] of an event."""
-    event = s.event
-    head: list[Any] = [s.line, s.rule, rounded(s.seconds), type(event).__name__]
-    match event:
-        case trace.ModelCall():
-            return [*head, event.model, event.rows, event.cells, event.computed]
-        case trace.Drafted():
-            return [*head, event.token, rounded(event.prob), event.source, event.drawn, rounded(event.score)]
-        case trace.Accepted():
-            return [*head, event.token, event.depth]
-        case trace.Rejected():
-            return [*head, event.token, event.depth, event.why]
-        case trace.Emitted():
-            return [*head, event.token, event.kind]
-        case trace.Unmasked():
-            return [*head, event.position, event.token, rounded(event.confidence)]
-        case trace.Remasked():
-            return [*head, event.position]
-        case trace.Committed():
-            return [*head, list(event.tokens), event.cut]
-        case trace.Pruned():
-            return [*head, event.dropped]
-        case trace.DraftEnded():
-            return [*head, event.tree, event.error]
-        case trace.Stopped():
-            return [*head, event.reason]
+    shown = [getattr(s.event, name) for name in SHOWN[type(s.event)]]
+    plain = [rounded(x) if isinstance(x, float) else list(x) if isinstance(x, tuple) else x for x in shown]
+    return [s.line, s.rule, rounded(s.seconds), type(s.event).__name__, *plain]
 
 
 def rounded(x: float | None, digits: int = 6) -> float | None:

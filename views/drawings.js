@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const MOST_NODES = 1200; // of a tree that are drawn; the path that was accepted always is
 const WIDE = 132, WIDEST = 420, HIGH = 38; // of a node with its room, before the tree is made to fit
 const ON_PATH = new Set(["accepted", "emitted", "committed"]);
-const SIGNS = { accepted: "✓ ", rejected: "✗ ", emitted: "+ ", committed: "● " };
+const DATA = JSON.parse(document.getElementById("data").textContent), { words: WORDS, signs: SIGNS } = DATA; // views/words.py
 
 function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -22,9 +22,16 @@ function dress(element, attributes, children) {
   return element;
 }
 
-function visible(text, most = 14) { // spaces that HTML would collapse or nobody would see are shown
-  const shown = text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ +| +$| {2,}|(?<=[⏎⇥]) | (?=[⏎⇥])/g, (s) => "␣".repeat(s.length));
+function word(kind) { return WORDS[kind].split(":")[0]; }
+
+function visible(text, most = 14) { // as views/words.py has it: what cannot be seen, or HTML would collapse
+  const shown = text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ +| +$| {2,}|(?<=[⏎⇥]) +| +(?=[⏎⇥])/g, (s) => "·".repeat(s.length));
   return shown.length > most ? shown.slice(0, most - 1) + "…" : shown || "∅";
+}
+
+function marked(text) { // a token's part of a text, in which CSS shows what cannot be seen, but for the one blank before a word: a copy of the text has no marks
+  const kinds = { "\n": "end", "\t": "tab" };
+  return text.split(/(\n|\t| {2,}|^ +$| +$| +(?=\n)|(?<=\n) +)/).filter(Boolean).map((part) => (/\S/.test(part) || (part === " " && text.trim()) ? part : make("span", { class: kinds[part] ?? "blank" }, part)));
 }
 
 function quoted(text) { return `"${visible(text, 60)}"`; }
@@ -36,11 +43,10 @@ function number(x, digits = 3) {
   return x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(1) : String(Number(x.toFixed(digits)));
 }
 
-const WORDS = new Set(["state", "source", "why"]); // of which a node has the place in the list of words
-
 function nodesOf(tree, columns, words) { // each node as an object; see node_data of views/document.py
   const names = ["token", "parent", "state", "source", "born", "settled", "values", "score", "q", "p", "raw", "why"];
-  return tree.map((row, i) => Object.fromEntries([["i", i], ["columns", columns], ...names.map((name, k) => [name, row[k] === undefined || row[k] === null ? (name === "why" ? "" : null) : WORDS.has(name) ? words[row[k]] : row[k]])]));
+  const listed = new Set(["state", "source", "why"]); // of which a node has the place in the list of words
+  return tree.map((row, i) => Object.fromEntries([["i", i], ["columns", columns], ...names.map((name, k) => [name, row[k] === undefined || row[k] === null ? (name === "why" ? "" : null) : listed.has(name) ? words[row[k]] : row[k]])]));
 }
 
 function nodesAt(tree, step) { // as they were at the end of a step
@@ -57,12 +63,15 @@ function nodesAt(tree, step) { // as they were at the end of a step
   });
 }
 
-function why(node) {
-  if (node.state === "rejected") return `rejected: ${node.why}`;
-  if (node.state === "accepted") return "accepted";
-  if (node.state === "committed") return "committed: on the path that the program chose";
-  if (node.state === "emitted") return { bonus: "bonus: after the last accepted draft", residual: "residual: in place of rejected drafts" }[node.source] || "no draft was verified before it";
-  return node.state === "pruned" ? "pruned before verification" : "drafted";
+function kind(node) { return node.state === "emitted" ? node.source : node.state; }
+
+function why(node) { return node.state === "rejected" ? `${word("rejected")}: ${node.why}` : WORDS[kind(node)]; }
+
+function treeLegend(nodes) { // of what is in a tree
+  const kinds = new Map(nodes.map((node) => [kind(node), node.state]));
+  if (nodes.some((node) => node.fresh)) kinds.set("fresh", "fresh");
+  return make("div", { class: "legend", "aria-label": "Boxes of the tree" }, ...Object.keys(WORDS).filter((one) => kinds.has(one) && one !== "pruned").map((one) =>
+    make("span", {}, draw("svg", { width: 16, height: 12 }, draw("g", { class: `${kinds.get(one)} ${one}` }, draw("rect", { class: "node", x: 1, y: 1, width: 14, height: 10, rx: 3 }))), ` ${SIGNS[kinds.get(one)] ?? ""}${word(one)}`)));
 }
 
 function chosen(node) { return node.state !== "emitted" && node.q === null; } // a draft without a draw, as topk makes it
@@ -87,33 +96,40 @@ function besideNode(node) { // the same in few characters: of 0 and 1, as temper
   }).join(" ");
 }
 
+function inner(d) { return ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0; }
+
 class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys zoom and move it
-  constructor(nodes, pieces, root) {
+  constructor(nodes, pieces, root, omitted) { // omitted: pruned nodes that the page does not have
     this.nodes = nodes;
     this.pieces = pieces;
     this.root = root;
     const counted = {};
-    for (const node of nodes) counted[node.state] = (counted[node.state] || 0) + 1;
+    for (const node of nodes) counted[kind(node)] = (counted[kind(node)] || 0) + 1;
     this.svg = d3.select(draw("svg", { role: "presentation" }));
     this.links = this.svg.append("g");
     this.pills = this.svg.append("g");
     this.map = d3.select(draw("svg", { class: "overview", "aria-hidden": "true" }));
-    this.box = make("div", { class: "tree", tabindex: "0", role: "tree", "aria-label": "Draft tree: " + Object.entries(counted).map(([state, n]) => `${n} ${state}`).join(", ") }, this.svg.node(), this.map.node());
-    this.detail = make("p", { class: "detail faint", role: "status" }, "Point at a node, or choose it with the arrow keys, for all that is known of it.");
+    this.box = make("div", { class: "tree", tabindex: "0", role: "tree", "aria-label": "Draft tree: " + Object.entries(counted).map(([one, n]) => `${n} ${word(one)}`).join(", ") }, this.svg.node(), this.map.node());
+    this.detail = make("p", { class: "detail faint", role: "status" });
     const button = (text, said, does) => { const made = make("button", { "aria-label": said, title: said }, text); made.addEventListener("click", does); return made; };
     this.tools = make("div", { class: "tools" }, button("−", "Smaller (-)", () => this.scale(1 / 1.4)), button("+", "Larger (+)", () => this.scale(1.4)), button("fit", "fit: the whole tree (0)", () => this.fit()),
       button("path", "path: to the accepted one (p)", () => this.toPath()));
     if (counted.pruned) {
       this.pruned = make("input", { type: "checkbox" });
       this.pruned.addEventListener("change", () => this.draw());
-      this.tools.append(make("label", {}, this.pruned, ` ${counted.pruned} pruned`));
+      this.tools.append(make("label", {}, this.pruned, ` ${counted.pruned + omitted} pruned${omitted ? `, ${counted.pruned} of them on this page` : ""}`));
     }
     this.missing = make("span", { class: "faint" });
     this.tools.append(this.missing);
-    this.element = make("div", { class: "tree-view" }, this.tools, this.box, this.detail);
+    this.element = make("div", { class: "tree-view" }, this.tools, this.box, this.detail, treeLegend(nodes));
     this.zoom = d3.zoom().on("zoom", (event) => this.place(event.transform))
       .filter((event) => !event.button && !(event.type === "wheel" && event.deltaY > 0 && this.at.k <= this.least * 1.001)); // the page scrolls on
-    this.svg.call(this.zoom).on("dblclick.zoom", null);
+    this.svg.call(this.zoom).on("dblclick.zoom", null).on("click", (event) => {
+      const [d, apart] = this.nearest(event);
+      if (apart > 20) return;
+      this.tell(d);
+      this.box.focus({ preventScroll: true });
+    });
     this.map.call((map) => map.on("pointerdown pointermove", (event) => {
       if (!event.buttons) return;
       const [x, y] = [event.offsetX / this.mapScale, event.offsetY / this.mapScale];
@@ -128,7 +144,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     if (open.length <= MOST_NODES) return open;
     const by = new Map(open.map((node) => [node.i, node])), kept = new Set();
     const up = (node) => { for (let n = node; n && !kept.has(n); n = by.get(n.parent)) kept.add(n); };
-    open.filter((node) => node.state !== "drafted" && node.state !== "pruned").forEach(up);
+    open.filter((node) => !["drafted", "grown", "left", "pruned"].includes(node.state)).forEach(up);
     for (const node of [...open.filter((n) => n.fresh), ...open]) if (kept.size < MOST_NODES) up(node);
     return open.filter((node) => kept.has(node));
   }
@@ -140,7 +156,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     const below = new Map([[-1, []]]);
     for (const node of kept) below.set(node.i, []);
     for (const node of kept) (below.get(node.parent) ?? below.get(-1)).push(node);
-    const like = (a, b) => (a.state === "drafted" || a.state === "committed") && a.state === b.state && a.fresh === b.fresh;
+    const like = (a, b) => ["drafted", "grown", "committed"].includes(a.state) && a.state === b.state && a.fresh === b.fresh;
     const run = (node) => { // drafts one below the other, which nobody tested and which are alike: one box
       const line = [node];
       for (let next = below.get(node.i); next.length === 1 && like(node, next[0]); next = below.get(next[0].i)) line.push(next[0]);
@@ -163,6 +179,13 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.size = [width, height];
     this.column = column;
     for (const d of all) { d.left = d.y * column + 4; d.middle = (d.x - low) * HIGH + HIGH / 2 + 6; }
+    const last = []; // by depth, the one above
+    for (const d of all.filter(inner).sort((a, b) => a.middle - b.middle)) {
+      const above = last[d.depth];
+      d.room = above ? d.middle - above.middle : Infinity;
+      if (above) above.room = Math.min(above.room, d.room);
+      last[d.depth] = d;
+    }
     this.all = all;
     this.svg.attr("width", width).attr("height", height).attr("viewBox", `0 0 ${width} ${height}`);
     const links = top.links();
@@ -174,7 +197,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
       g.append("rect").attr("class", "node").attr("rx", 5);
       g.append("text").attr("class", "token").attr("aria-hidden", "true");
       g.append("text").attr("class", "small").attr("aria-hidden", "true");
-      return g.on("pointerenter", (_, d) => this.tell(d)).on("click", (_, d) => { this.tell(d); this.box.focus({ preventScroll: true }); });
+      return g.on("pointerenter", (_, d) => this.tell(d));
     }).attr("class", (d) => `${d.data.node.state} ${d.data.node.state === "emitted" ? d.data.node.source : ""} ${d.data.node.fresh ? "fresh" : ""}`)
       .attr("role", "treeitem").attr("id", (d) => `${this.name()}-${d.data.node.i}`).attr("aria-level", (d) => d.depth + 1).attr("aria-label", (d) => this.said(d));
     const mapWidth = Math.min(130, width / 3);
@@ -214,24 +237,35 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.at = t;
     const pill = Math.max(3, Math.min(170, this.column * t.k - 14)), tall = Math.max(2.5, Math.min(22, HIGH * t.k - 3));
     const spot = (d) => [t.applyX(d.left), t.applyY(d.middle)];
-    const height = (d) => (ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0 ? Math.max(tall, Math.min(17, pill + 2)) : tall); // inner nodes are read first
+    const height = (d) => (inner(d) ? Math.max(tall, Math.min(17, pill + 2, d.room * t.k - 1)) : tall); // inner nodes are read first
     const second = HIGH * t.k >= 34 && pill > 60;
     const line = d3.linkHorizontal().source((l) => { const [x, y] = spot(l.source); return [x + pill, y]; }).target((l) => spot(l.target));
     const lift = second ? 8 : 0; // the numbers stand below the box
     this.links.selectAll("path").attr("d", line).attr("transform", `translate(0 ${-lift})`);
     const letters = Math.floor((pill - 8) / 7.3);
+    let mute = 0; // boxes without room for a text
+    Object.assign(this, { pill, lift });
     this.pills.selectAll("g").each((d, i, all) => {
       const g = d3.select(all[i]), [x, y] = spot(d), h = height(d);
       g.attr("transform", `translate(${x} ${y - h / 2 - lift})`);
       g.select("rect").attr("width", pill).attr("height", h);
-      g.select(".token").attr("x", 5).attr("y", h / 2 + 4.2).text(h < 13 || letters < 2 ? "" : this.label(d, letters));
+      const small = h < 13 || letters < 2, size = Math.min(12, h - 4);
+      mute += small;
+      g.select(".token").attr("x", 5).attr("y", Math.min(h / 2 + 4.2, h - 2 - 0.3 * size)).style("font-size", `${size}px`).text(small ? "" : this.label(d, letters)); // an underscore clears the edge
       g.select(".small").attr("x", 5).attr("y", h + 11).text(second && d.data.node.i >= 0 ? besideNode(d.data.node).slice(0, Math.max(0, Math.floor((this.column * t.k - 8) / 6.1))) : "");
     });
+    if (!this.shown) this.detail.textContent = mute ? "Some boxes are too small for their text: tap one, or point at it, to read it; + enlarges." : "Point at a box, tap it, or choose it with the arrow keys, for all that is known of it.";
     const more = t.k > this.least * 1.02;
     this.map.classed("hidden", !more);
     this.svg.style("touch-action", more ? "none" : "pan-y"); // a finger scrolls the page where there is nothing to move
     const [width, height2] = this.size, m = this.mapScale;
     this.frame.attr("x", -t.x / t.k * m).attr("y", -t.y / t.k * m).attr("width", width / t.k * m).attr("height", height2 / t.k * m);
+  }
+
+  nearest(event) { // the node at or beside a place, and how many pixels away
+    const x = event.offsetX, y = event.offsetY, t = this.at;
+    const apart = (d) => { const left = t.applyX(d.left); return Math.max(left - x, 0, x - left - this.pill) + Math.abs(t.applyY(d.middle) - this.lift - y); };
+    return this.all.map((d) => [d, apart(d)]).reduce((a, b) => (a[1] <= b[1] ? a : b));
   }
 
   label(d, letters) { // what became of it, where there is room for that too
@@ -291,7 +325,7 @@ function testTable(nodes, pieces) {
     const ratio = p !== null && q ? number(p / q) : "";
     const cells = [...(verified ? [...(shaped ? [number(node.raw)] : []), number(p)] : []), ...(drawn ? [...(shaped ? [picked ? "" : number(node.score)] : []), picked ? "" : number(q)] : []),
       ...(drawn && verified ? [ratio] : []), ...(score ? [picked ? number(node.score) : ""] : []), ...columns.map((name) => number(node.columns[name]))];
-    table.append(make("tr", {}, make("td", { class: `mono word ${node.state} ${node.state === "emitted" ? node.source : ""}` }, (SIGNS[node.state] || "") + visible(pieces[node.token] ?? "", 20)), make("td", {}, why(node) === "drafted" ? "new in this step" : why(node).split(":")[0]), ...cells.map((x) => make("td", { class: "number" }, x))));
+    table.append(make("tr", {}, make("td", { class: `mono word ${node.state} ${node.state === "emitted" ? node.source : ""}` }, (SIGNS[node.state] || "") + visible(pieces[node.token] ?? "", 20)), make("td", {}, word(kind(node))), ...cells.map((x) => make("td", { class: "number" }, x))));
   }
   return table;
 }
@@ -361,15 +395,20 @@ function timeDrawing(canvas, run, width) {
   return { scale, said };
 }
 
-function heat() { // light where unsure, dark where sure; the other way round on a dark ground
-  return d3.scaleLinear([0, 1], [colour("--unsure"), colour("--sure")]).clamp(true);
+function twice(step) { // how many cells a step changes twice or more
+  const changed = (step.edits || []).map((e) => e[0]);
+  return new Set(changed.filter((position, k) => changed.indexOf(position) < k)).size;
+}
+
+function heat([low, high]) { // of a run's confidences: light for the lowest, dark for the highest; the other way round on a dark ground
+  return d3.scaleLinear([low < high ? low : low - 1, high], [colour("--unsure"), colour("--sure")]).clamp(true);
 }
 
 function cellDrawing(canvas, run, width) {
   const positions = run.positions, steps = run.steps.length, foot = 16;
   const w = Math.max(2, Math.min(18, Math.floor((width - LABEL - 6) / positions) || 2)), h = Math.max(1, Math.min(14, Math.floor(420 / steps) || 1));
   const pen = sized(canvas, LABEL + positions * w + 6, steps * h + foot);
-  const held = new Map(), shade = heat();
+  const held = new Map(), shade = heat(run.sure);
   pen.font = "11px system-ui, sans-serif";
   run.steps.forEach((step, row) => {
     const y = row * h;
@@ -393,14 +432,20 @@ function cellDrawing(canvas, run, width) {
       pen.fillRect(LABEL + position * w, y, w, h);
     }
     pen.globalAlpha = 1;
-    for (const [position, token, confidence, replaced] of step.edits || []) {
-      pen.fillStyle = token < 0 ? colour("--rejected") : shade(confidence);
-      const x = LABEL + position * w, wide = Math.max(1, w - 1), tall = Math.max(1, h - (h > 3));
-      pen.fillRect(x, y, wide, tall);
-      if (token >= 0) { // decided, or replaced, now
-        pen.fillStyle = colour(replaced ? "--residual" : "--mark");
-        pen.fillRect(x, y, wide, Math.max(1, Math.min(3, h / 3)));
-      }
+    const changed = new Map();
+    for (const edit of step.edits || []) changed.set(edit[0], [...(changed.get(edit[0]) ?? []), edit]);
+    for (const [position, changes] of changed) { // what it was in turn, from left to right; where there is no room, masked again
+      const wide = Math.max(1, w - 1), tall = Math.max(1, h - (h > 3)), room = Math.max(1, Math.floor(wide / 2));
+      const shown = changes.length <= room ? changes : [changes.find((e) => e[1] < 0) ?? changes[0], ...changes.slice(changes.length - room + 1)];
+      shown.forEach(([, token, confidence, replaced], k) => {
+        const x = LABEL + position * w + (wide * k) / shown.length, part = wide / shown.length;
+        pen.fillStyle = token < 0 ? colour("--rejected") : shade(confidence);
+        pen.fillRect(x, y, part, tall);
+        if (token < 0) return;
+        pen.fillStyle = colour(replaced ? "--residual" : "--mark"); // decided, or replaced, now
+        pen.fillRect(x, y, part, Math.max(1, Math.min(3, h / 3)));
+      });
+      const [, token, confidence] = changes.at(-1);
       if (token < 0) held.delete(position);
       else held.set(position, confidence);
     }

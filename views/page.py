@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.views.document import Trace, document, relation
+from decgraph.views.words import SIGNS, WORDS
 
 HERE = Path(__file__).parent
+MOST_PRUNED = 2500
+"""Pruned drafts that a page holds, shared among its trees: some algorithms prune hundreds in every step."""
 SCRIPTS = ("d3/d3.min.js", "drawings.js", "trace.js")
 
 
@@ -26,17 +29,31 @@ def trace_page(runs: Sequence[Trace]) -> str:
     return page(
         f"{title}: trace",
         read("trace.html"),
-        {"runs": [spelled_once(document(run)) for run in runs], "relation": relation(runs)},
+        {"runs": [spelled_once(document(run)) for run in runs], "relation": relation(runs), "words": WORDS, "signs": SIGNS},
         *SCRIPTS,
     )
 
 
 def spelled_once(run: dict[str, Any]) -> dict[str, Any]:
-    """A run's data in which the nodes of trees, thousands of them, name the words of a list by their places."""
+    """A run's data in which the nodes of trees, thousands of them, name the words of a list by their places, and without the
+    pruned ones beyond MOST_PRUNED. omitted: how many each tree lacks."""
     words: dict[str, int] = {}
     place = lambda x: words.setdefault(x, len(words)) if isinstance(x, str) else x
-    trees = [[[place(x) for x in row] for row in tree] for tree in run["trees"]]
-    return {**run, "trees": trees, "words": list(words)}
+    most = MOST_PRUNED // max(1, len(run["trees"]))
+    trees = [[[place(x) for x in row] for row in fewer(tree, most)] for tree in run["trees"]]
+    omitted = [len(whole) - len(tree) for whole, tree in zip(run["trees"], trees, strict=True)]
+    return {**run, "trees": trees, "words": list(words), "omitted": omitted}
+
+
+def fewer(tree: list[list[Any]], most: int) -> list[list[Any]]:
+    """A tree with its first `most` pruned nodes alone. Rows begin as those of `node_data`: token, parent, state."""
+    place, kept = {-1: -1}, list[list[Any]]()
+    for i, (token, parent, state, *rest) in enumerate(tree):
+        if state != "pruned" or (most > 0 and parent in place):
+            most -= state == "pruned"
+            place[i] = len(kept)
+            kept.append([token, place[parent], state, *rest])
+    return kept
 
 
 def framed(run: Trace) -> str:

@@ -12,8 +12,9 @@ import numpy as np
 from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.views.document import Trace
+from decgraph.views.words import word
 
-COLOURS = {"accepted": "#237a34", "bonus": "#1864ab", "residual": "#b35309", "plain": "#868e96"}  # the page's
+COLOURS = {"accepted": "#237a34", "bonus": "#1864ab", "residual": "#b35309", "own": "#b35309", "plain": "#868e96"}  # the page's
 AGAIN, MASKED = "#c92a2a", "#ffffff"
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -63,7 +64,7 @@ def tokens(axes: Any, run: Trace) -> None:
     for origin, colour in COLOURS.items():
         counts = np.array([step.origins.count(origin) for step in steps])  # type: ignore[arg-type]
         if counts.any():
-            axes.bar(np.arange(1, len(steps) + 1), counts, bottom=below, color=colour, label=origin, width=0.9)
+            axes.bar(np.arange(1, len(steps) + 1), counts, bottom=below, color=colour, label=word(origin), width=0.9)
             below += counts
     whole(axes.xaxis, axes.yaxis)
     axes.set(title=run.name, xlabel="decoding step", ylabel="tokens committed")
@@ -98,22 +99,22 @@ def acceptance(axes: Any, run: Trace) -> None:
     axes.set_xticks(np.arange(1, len(shares) + 1))
 
 
-def confidences(run: Trace) -> np.ndarray:
-    """float64[steps, positions]: how surely a cell was decided that holds a token after a step; NaN where it is masked. A cell
-    that is masked again has -1 in that step."""
+def confidences(run: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """float64[steps, positions]: how surely a cell was decided that holds a token after a step; NaN where it is masked. And
+    bool[steps, positions]: whether it was masked again in the step, whatever stands there after it."""
     steps = run.steps
     size = max([len(run.tokens), *(step.cells for step in steps)])
-    out = np.full((len(steps), size), np.nan)
+    sure, again = np.full((len(steps), size), np.nan), np.zeros((len(steps), size), dtype=bool)
     for row, step in enumerate(steps):
-        if row:
-            out[row] = np.where(out[row - 1] < 0, np.nan, out[row - 1])
+        sure[row] = sure[max(0, row - 1)]
         for edit in step.edits:
-            out[row, edit.position] = edit.confidence if edit.token >= 0 else -1.0
-    return out
+            sure[row, edit.position] = edit.confidence if edit.token >= 0 else np.nan
+            again[row, edit.position] |= edit.token < 0
+    return sure, again
 
 
 def shades() -> Any:
-    """Colours of a confidence from 0 to 1, of which none is that of a position without a token."""
+    """Colours of confidences from the lowest to the highest, of which none is that of a position without a token."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("confidence", ["#c6d8ea", "#08306b"]).with_extremes(bad=MASKED)
@@ -121,10 +122,11 @@ def shades() -> Any:
 
 def cells(axes: Any, run: Trace) -> None:
     """Position by step: how surely what stands there was decided; red where it was masked again, white where nothing stands."""
-    found = confidences(run)
-    shown = axes.imshow(np.where(found < 0, np.nan, found), aspect="auto", cmap=shades(), vmin=0, vmax=1, interpolation="none")
-    again = np.argwhere(found < 0)
-    axes.plot(again[:, 1], again[:, 0], "s", color=AGAIN, markersize=3, label="masked again" if len(again) else None)
+    found, masked = confidences(run)
+    low, high = run.sure
+    shown = axes.imshow(found, aspect="auto", cmap=shades(), vmin=low, vmax=high, interpolation="none")
+    again = np.argwhere(masked)
+    axes.plot(again[:, 1], again[:, 0], "s", color=AGAIN, markersize=3, label=word("again") if len(again) else None)
     whole(axes.xaxis)
     rows = np.unique(np.linspace(0, len(found) - 1, min(len(found), 8)).astype(int))
     axes.set_yticks(rows, labels=rows + 1)  # steps are counted from 1
@@ -136,8 +138,8 @@ def cells(axes: Any, run: Trace) -> None:
 
 def decided(axes: Any, run: Trace) -> None:
     """How many positions hold a token after each step."""
-    found = confidences(run)
-    counts = np.concatenate([[0], (found >= 0).sum(axis=1)])  # before the first step nothing is decided
+    found, _ = confidences(run)
+    counts = np.concatenate([[0], (~np.isnan(found)).sum(axis=1)])  # before the first step nothing is decided
     axes.step(np.arange(len(counts)), counts, where="post", color=COLOURS["plain"])
     whole(axes.xaxis, axes.yaxis)
     axes.set(title="positions decided", xlabel="step", ylabel="positions", ylim=(0, 1.05 * found.shape[1]))

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate
 from typing import Literal
 
 from decgraph.runtime import trace
 from decgraph.runtime.recording import Marked, Recording, Stamped
 
-Origin = Literal["accepted", "bonus", "residual", "plain", "canvas"]
-"""Where a committed token came from: an accepted draft; a token of the target's own after the last draft of a path (bonus), in
-place of rejected ones (residual), or without a verified draft (plain: none was drafted, or the program itself chose among
-drafts, as beam search does); a cell of a canvas."""
+Origin = Literal["accepted", "bonus", "residual", "own", "plain", "canvas"]
+"""Where a committed token came from: an accepted draft; a token that verification emitted after the last draft of a path
+(bonus) or in place of rejected ones (residual, own; see `trace.Emitted`), or without a verified draft (plain: none was drafted,
+or the program itself chose among drafts, as beam search does); a cell of a canvas."""
 
-State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "committed"]
-"""What became of a node. committed: the program itself chose it, without a rule that tests."""
+EDITS = trace.Unmasked | trace.Remasked
+ENDS = trace.Committed | trace.Stopped
+"""Events that belong to what came before."""
+
+State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "committed", "grown", "left"]
+"""What became of a node. Of a tree that no rule tests: the program committed it, grew it further, or left it."""
 
 
 @dataclass
@@ -40,6 +44,11 @@ class DrawnNode:
     born: int = 0
     settled: int = 0
     columns: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What it is called and drawn as: its state, or of a token that was emitted in which place."""
+        return self.source if self.state == "emitted" else self.state
 
     def at(self, step: int) -> DrawnNode:
         """The node as a step left it."""
@@ -126,6 +135,14 @@ class DraftTree:
         for place in paths[0] if paths else ():
             self.nodes[place].state, self.nodes[place].settled = "committed", step
 
+    def searched(self) -> None:
+        """Where no rule has tested the tree: say which drafts the program grew further, and which it left."""
+        if not any(node.state in ("accepted", "rejected", "emitted") for node in self.nodes):
+            inner = {node.parent for node in self.nodes}
+            for place, node in enumerate(self.nodes):
+                if node.state == "drafted":
+                    node.state, node.settled = "grown" if place in inner else "left", node.born
+
 
 @dataclass
 class CellChange:
@@ -168,8 +185,9 @@ class RecordedStep:
 
 
 def steps_of(recording: Recording, prompt: int) -> list[RecordedStep]:
-    """The steps of a run after `prompt` tokens. A step is an iteration of the main loop; on a canvas it is a model call with
-    what was decided on it; in a program with neither, an iteration of its outermost loop around calls of the target."""
+    """The steps of a run after `prompt` tokens: iterations of the loop `while not done`; on a canvas those of the innermost
+    loop that calls a model, each with what was decided in it; in a program with neither, those of an outermost loop that does.
+    Where there is no loop, a call of the target with what follows."""
     out: list[RecordedStep] = []
     committed, began, heard = 0, 0.0, 0
     whole: DraftTree | None = None
@@ -181,63 +199,38 @@ def steps_of(recording: Recording, prompt: int) -> list[RecordedStep]:
         began = step.ended
         heard += len(part)
         out.append(step)
+    for tree in {id(tree): tree for step in out for tree in step.trees}.values():
+        tree.searched()
+    if any(isinstance(s.event, trace.Unmasked) for s in recording.events):
+        for step in out:
+            step.origins = ["canvas"] * step.count
     return out
+
+
+def origins_of(events: Iterable[trace.Event]) -> list[Origin]:
+    """Where each committed token of a run came from, in order."""
+    recording = Recording(tuple(Stamped(event, 0.0) for event in events), (), 0.0)
+    return [origin for step in steps_of(recording, 0) for origin in step.origins]
 
 
 def parts(events: Sequence[Stamped]) -> Iterable[list[Stamped]]:
     """The events of each step."""
-    canvas = any(isinstance(s.event, trace.Unmasked) for s in events)
-    looped = any(s.iteration > 0 for s in events)
-    begins = frozenset() if canvas or looped else rounds(events)
+    canvas = any(isinstance(s.event, EDITS) for s in events)
+    looped = not canvas and any(s.iteration >= 0 for s in events)
+    turns = [s.turns[1] if canvas else s.iteration if looped else s.turns[0] for s in events]
+    if not looped and len({*turns}) <= 1:
+        turns = [*accumulate(isinstance(s.event, trace.ModelCall) and s.event.role == "target" for s in events)]
     part: list[Stamped] = []
-    edited = False
-    for number, stamped in enumerate(events):
-        event = stamped.event
-        if isinstance(event, trace.Stopped) or not part:
-            new = False
-        elif canvas and edited and (isinstance(event, trace.ModelCall) or isinstance(part[-1].event, trace.Committed)):
-            new = True
-        elif looped:
-            new = stamped.iteration != part[-1].iteration
-        else:
-            new = number in begins
-        if new:
+    whole = False  # whether the part has what makes a step: cells that were decided, or a call
+    for stamped, turn, last in zip(events, turns, [0, *turns], strict=False):
+        over = canvas and part and isinstance(part[-1].event, trace.Committed)
+        if whole and not isinstance(stamped.event, ENDS) and (turn != last or over):
             yield part
-            part, edited = [], False
+            part, whole = [], False
         part.append(stamped)
-        edited |= isinstance(event, trace.Unmasked | trace.Remasked)
+        whole |= looped or isinstance(stamped.event, EDITS if canvas else trace.ModelCall)
     if part:
         yield part
-
-
-def rounds(events: Sequence[Stamped]) -> frozenset[int]:
-    """The events with which a program without a main loop begins the iterations of its outermost loop: where the first line
-    runs again that runs between two calls of the target and between two others; each call where no line does."""
-    calls = [n for n, s in enumerate(events) if isinstance(s.event, trace.ModelCall) and s.event.role == "target"]
-    lines = [{line for s in events[a:b] for line in s.ran} for a, b in pairwise([*calls, len(events)])]
-    left = Counter(line for each in lines for line in each)
-    begins, start, now, called = set(), 0, -1, False  # now: the latest call; start: that with which the iteration began
-    seen: set[int] = set()
-    anchor = repeated(left, seen)
-    for number, stamped in enumerate(events):
-        if now + 1 == len(calls):
-            break  # what follows the last call is its iteration's
-        call = number == calls[now + 1]
-        again = anchor in stamped.ran and (call or stamped.line != anchor) if anchor else call and not seen
-        now += call
-        if called and again:
-            begins.add(number)
-            for each in lines[start:now]:
-                left.subtract(each)
-                seen |= each - {anchor}
-            start, called, anchor = now, False, repeated(left, seen)
-        called |= call
-    return frozenset(begins)
-
-
-def repeated(counts: Counter[int], seen: set[int]) -> int:
-    """The first line that runs more than once and is not one of those that inner loops have repeated; 0 where none does."""
-    return min((line for line, n in counts.items() if n > 1 and line not in seen), default=0)
 
 
 def fill(

@@ -5,7 +5,6 @@ const CHUNK = 64, FIRST = 16; // tokens in a chunk of the text; chunks that are 
 const MOST_TREES = 8; // of a step that are drawn
 const ENDED = { limit: "the limit of new tokens", eos: "the end-of-text token", stop: "a stop string", context: "the full context window",
   end: "the end of the algorithm", error: "an error", interrupted: "an interruption" }; // as the command line says it
-const KINDS = { accepted: "accepted draft", bonus: "bonus token", residual: "residual", plain: "no verified draft", canvas: "decided on the canvas" };
 
 class RunView {
   constructor(run, root, choose) {
@@ -44,14 +43,14 @@ class RunView {
     const named = (title) => ({ class: "panel", "data-panel": title, "aria-label": document.querySelector("main.two") ? `${title} of ${run.name}` : title }); // of two runs each has its own
     const panel = (title, ...inner) => make("section", named(title), make("h3", {}, title), ...inner);
     const kinds = this.canvas ? ["prompt", "masked"] : ["prompt", ...new Set(run.origins)];
-    const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, KINDS[k] || k)));
+    const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, k === "prompt" ? k : word(k))));
     if (this.canvas) legend.append(...[0, 0.33, 0.66, 1].map((x) => {
       const made = make("span", {}, ["decided early", "then", "later", "last"][Math.round(x * 3)]);
       made.style.borderBottom = `3px solid ${age(x)}`;
       return made;
     }));
-    this.text = make("div", { class: "text", tabindex: "0", role: "group", "aria-label": `Text of ${run.name}, coloured by origin` });
-    this.text.append(make("span", { class: "prompt" }, run.prompt.join("")));
+    this.text = make("div", { class: this.canvas ? "text cells" : "text", tabindex: "0", role: "group", "aria-label": `Text of ${run.name}, coloured by origin` });
+    this.text.append(make("span", { class: "prompt" }, ...run.prompt.flatMap(marked)));
     this.spans = [];
     this.chunks = [];
     this.fill(FIRST);
@@ -78,10 +77,15 @@ class RunView {
       this.cells = make("canvas", { role: "img" });
       this.cellRow = make("div", { class: "row" });
       this.cellBox = make("div", { class: "drawing scroll" }, this.cells, this.cellRow);
+      this.cellDetail = make("p", { class: "detail faint", role: "status" }, "Point at a cell, or tap it, for its history.");
       this.cells.addEventListener("click", (event) => this.choose(this, Math.floor(event.offsetY / this.cellSize.h)));
-      this.cells.addEventListener("mousemove", (event) => { this.cells.title = this.cellSaid(event.offsetX, event.offsetY); });
+      this.cells.addEventListener("pointermove", (event) => { this.cellDetail.textContent = this.cellSaid(event.offsetX, event.offsetY); });
+      this.cells.addEventListener("pointerdown", (event) => { this.cellDetail.textContent = this.cellSaid(event.offsetX, event.offsetY); });
+      const [low, high] = run.sure.map((x) => `confidence ${number(x)}`), edits = run.steps.flatMap((s) => s.edits || []);
+      const kinds = [["undecided", "undecided"], ...(low === high ? [] : [["unsure", low]]), ["sure", high], ["decided", word("decided")], ...(edits.some((e) => e[3]) ? [["replaced", word("replaced")]] : []),
+        ...(run.stats.remasked ? [["again", word("again")]] : []), ...(run.steps.some(twice) ? [["twice", WORDS.twice]] : [])];
       right.append(panel("Canvas: position by step", make("p", { class: "faint" }, "A row is a step, a column a position. The bar at the left: the share of the positions read that was computed anew."),
-        make("div", { class: "legend heat", "aria-label": "Colours of the canvas" }, ...[["undecided", "undecided"], ["unsure", "confidence 0"], ["sure", "confidence 1"], ["decided", "decided in this step"], ["replaced", "replaced"], ["again", "masked again"]].map(([kind, words]) => make("span", {}, make("i", { class: kind }), words))), this.cellBox));
+        make("div", { class: "legend heat", "aria-label": "Colours of the canvas" }, ...kinds.map(([kind, words]) => make("span", {}, make("i", { class: kind }), words))), this.cellBox, this.cellDetail));
     }
     if (run.depths.length) right.append(panel("Acceptance by depth", acceptanceDrawing(run.depths)));
     if (run.spans.length) {
@@ -111,7 +115,7 @@ class RunView {
     for (let c = this.chunks.length; c < last; c++) {
       const chunk = make("span", { class: "chunk later" });
       for (let i = c * CHUNK; i < Math.min(this.size, (c + 1) * CHUNK); i++) {
-        const span = make("span", { "data-i": i, class: this.canvas ? "masked" : this.run.origins[i] || "plain" }, this.canvas ? "░" : this.run.texts[i]);
+        const span = make("span", { "data-i": i, class: this.canvas ? "masked" : this.run.origins[i] || "plain" }, ...(this.canvas ? ["░"] : marked(this.run.texts[i])));
         this.spans.push(span);
         chunk.append(span);
       }
@@ -127,7 +131,7 @@ class RunView {
 
   said(i) {
     const token = this.run.tokens[i];
-    const origin = this.canvas ? this.history[i].map(([s, t, c]) => (t < 0 ? `masked again in step ${s + 1}` : `${quoted(this.piece(t))} in step ${s + 1}, confidence ${number(c)}`)).join("; ") : KINDS[this.run.origins[i]];
+    const origin = this.canvas ? this.history[i].map(([s, t, c]) => (t < 0 ? `masked again in step ${s + 1}` : `${quoted(this.piece(t))} in step ${s + 1}, confidence ${number(c)}`)).join("; ") : WORDS[this.run.origins[i]];
     return `${token === undefined ? "" : quoted(this.piece(token)) + ` (${token}), `}position ${i}, step ${this.stepOf[i] + 1}: ${origin}`;
   }
 
@@ -186,7 +190,7 @@ class RunView {
 
   recell(before, step) { // cells that change between two steps
     const changed = new Set();
-    for (let s = Math.min(before, step) + 1; s <= Math.max(before, step); s++) for (const e of this.run.steps[s].edits || []) changed.add(e[0]);
+    for (let s = Math.max(0, Math.min(before, step)); s <= Math.max(before, step); s++) for (const e of this.run.steps[s].edits || []) changed.add(e[0]);
     if (before < 0) {
       this.fill(Infinity);
       for (const chunk of this.chunks) chunk.classList.remove("later");
@@ -199,8 +203,9 @@ class RunView {
       for (const edit of this.history[i]) if (edit[0] <= step) held = edit;
       const decided = held !== null && held[1] >= 0;
       const last = this.history[i][this.history[i].length - 1];
-      span.textContent = decided ? (held === last && this.run.tokens[i] === held[1] ? this.run.texts[i] : this.piece(held[1])) : "░";
+      span.replaceChildren(...(decided ? marked(held === last && this.run.tokens[i] === held[1] ? this.run.texts[i] : this.piece(held[1])) : ["░"]));
       span.classList.toggle("masked", !decided);
+      span.classList.toggle("again", this.history[i].some((edit) => edit[0] === step && edit[1] < 0));
       span.style.borderBottomColor = decided ? age(held[0] / steps) : "";
       span.removeAttribute("title");
     }
@@ -208,12 +213,12 @@ class RunView {
 
   showTrees(s) {
     const before = s.first ? this.run.texts[s.first - 1] : this.run.prompt[this.run.prompt.length - 1] || "";
-    const trees = (s.trees || []).slice(0, MOST_TREES).map((tree) => nodesAt(this.trees[tree], this.step));
-    this.drawn = trees.map((nodes) => new TreeView(nodes, this.run.pieces, before));
+    const shown = (s.trees || []).slice(0, MOST_TREES), trees = shown.map((tree) => nodesAt(this.trees[tree], this.step));
+    this.drawn = trees.map((nodes, k) => new TreeView(nodes, this.run.pieces, before, this.run.omitted[shown[k]]));
     if (!trees.length) {
-      const edits = s.edits || [], again = edits.filter((e) => e[1] < 0).length, replaced = edits.filter((e) => e[3]).length;
-      const decided = `${several(edits.length - again - replaced, "position")} decided`;
-      const said = edits.length ? `${decided}, ${replaced} replaced, ${again} masked again` : "This step drafted nothing.";
+      const edits = s.edits || [], masked = edits.filter((e) => e[1] < 0).length, replaced = edits.filter((e) => e[3]).length;
+      const decided = `${several(edits.length - masked - replaced, "position")} decided`;
+      const said = edits.length ? `${decided}, ${replaced} replaced, ${masked} masked again${twice(s) ? `; ${several(twice(s), "cell")} changed twice or more` : ""}` : "This step drafted nothing.";
       this.stepPanel.replaceChildren(make("p", { class: "faint" }, said));
       return;
     }
@@ -236,10 +241,11 @@ class RunView {
       Grown: () => `drafted ${several(x[0], "token")}${x[1] === "point" ? "" : ` from ${x[1]}`}: ${x[2].map(t).join(" ")}${x[0] > x[2].length ? " ..." : ""}`,
       Accepted: () => `accepted ${t(x[0])} at depth ${x[1]}`,
       Rejected: () => `rejected ${t(x[0])} at depth ${x[1]}: ${x[2]}`,
-      Emitted: () => `emitted ${t(x[0])} (${KINDS[x[1]] || x[1]})`,
+      Emitted: () => `emitted ${t(x[0])} (${word(x[1])})`,
       Unmasked: () => `position ${x[0]} ${e.edit && e.edit[3] ? "replaced by" : "decided:"} ${t(x[1])}, confidence ${number(x[2])}`,
       Remasked: () => `position ${x[0]} masked again`,
       Committed: () => `committed ${several(x[0].length, "token")}${x[1] ? `, ${x[1]} cut` : ""}`,
+      Noted: () => `${x[0]} = ${x[2] ? t(x[1]) : number(x[1])}`,
       Pruned: () => `${several(x[0], "draft")} pruned`,
       DraftEnded: () => `an error ended the draft of ${x[0]}: ${x[1]}`,
       Stopped: () => `ended by ${ENDED[x[0]] ?? x[0]}`,
@@ -441,4 +447,4 @@ class Page {
 }
 
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-window.page = new Page(JSON.parse(document.getElementById("data").textContent));
+window.page = new Page(DATA);

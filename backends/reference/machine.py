@@ -27,7 +27,7 @@ from decgraph.backends.reference import (
 from decgraph.backends.reference import walk as verification
 from decgraph.backends.reference.cells import LastCanvases, Sequences
 from decgraph.backends.reference.together import Meeting, run_together
-from decgraph.backends.run import CALLS, Run, Stop
+from decgraph.backends.run import CALLS, Run, Stop, loops_of
 from decgraph.errors import DecError, InternalError
 from decgraph.ir import machine
 from decgraph.ir.data.dist import Draw
@@ -190,7 +190,8 @@ class ReferenceMachine(Run):
 
     def record(self, recorder: Timing) -> None:
         super().record(recorder)
-        self.apply = recorder.timed(self.apply)  # type: ignore[method-assign, assignment]  # of this run alone
+        self.loops = loops_of(self.function.body.walk())
+        self.apply = recorder.timed(self.apply, self.loops)  # type: ignore[method-assign, assignment]  # of this run alone
 
     def places(self) -> Iterator[Loc]:
         """The operations that are being applied, read from the stack: a run that nobody records keeps no list of them."""
@@ -262,11 +263,14 @@ class ReferenceMachine(Run):
     # -- loops
     def while_iteration(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         """Called before every iteration of a while loop, to notice one that makes no progress."""
+        self.for_iteration(op, i, values)
         checks = {"done": self.check_progress, "cells": self.check_waiting}
         checks.get(str(op.attrs.get("bound")), self.check_bound)(str(op.loc), i)
 
     def for_iteration(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
         """Called before every iteration of a for loop; the checker overrides this to follow equal states once."""
+        if self.recorder is not None and op in self.loops:
+            self.recorder.turn(outermost=self.loops[op])
 
     def carried(self, op: Op, values: tuple[Datum, ...]) -> tuple[Datum, ...]:
         """The values with which a while loop is entered; the checker overrides this to start from another state."""

@@ -39,7 +39,9 @@ def walk(m: Machine, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) 
             for parent in range(len(t)):
                 offer(m, t, row_at(m, evidence, parent), t.children(parent))
         report_tree(m, t, end)
-        return m.walked(op, t, end, single(token) if m.num.truth(emits) else None)
+        emitted = single(token) if m.num.truth(emits) else None
+        report_emitted(m, t, end, row_at(m, evidence, end), emitted)
+        return m.walked(op, t, end, emitted)
     node, depth = 0, 0
     while True:
         if m.walked_enough(op, t, evidence, node, depth):
@@ -56,10 +58,7 @@ def walk(m: Machine, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) 
         if not m.num.truth(has):
             emitted = single(token) if m.num.truth(emits) else None
             report_step(m, t, children, None, depth)
-            if emitted is not None and not isinstance(t.base, Canvas):
-                if m.recorder is not None:
-                    m.recorder.emits(*probabilities(row, edge_token(emitted)))
-                m.emit_event(trace.Emitted(edge_token(emitted), "residual" if children else ("bonus" if depth else "plain")))
+            report_emitted(m, t, node, row, emitted)
             return m.walked(op, t, node, emitted)
         edge = single(taken)
         child = next(c for c, e in zip(children, edges) if e is edge)
@@ -125,6 +124,14 @@ def report_step(m: Machine, t: Tree, children: list[int], child: int | None, dep
     made = None if child is None else t.nodes[child].edge
     if isinstance(made, Edit) and isinstance(t.base, Canvas):
         m.unmasked(t.base, [made.position], [made.value])
+
+
+def report_emitted(m: Machine, t: Tree, node: int, row: Datum, emitted: Edge | None) -> None:
+    """Tell which token a rule emitted after a node, if it did, whose evidence is `row`."""
+    if emitted is not None and m.listener is not None and not isinstance(t.base, Canvas):
+        token = edge_token(emitted)
+        told = probabilities(row, token) if m.recorder is not None else ()
+        m.tell_emitted(token, t.nodes[node].depth, bool(t.children(node)), *told)
 
 
 def report_tree(m: Machine, t: Tree, end: int) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.timing import offer, probabilities
-from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, objects, path_of
+from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, path_of
 from decgraph.errors import DecError
+from decgraph.ir.data.numbers import objects
 from decgraph.ir.table import lookup
 from decgraph.ir.types import parse_dim, parse_type
 from decgraph.ir.values import Function, Op, Value
@@ -69,7 +70,9 @@ def walk(m: Machine, t: TorchTree, evidence: object, rule: Rule, *, scope: str =
                 row = _evidence_at(evidence, parent) if len(below) else _MISSING
                 offer(m, t, row, below, t.draws(below) if len(below) else ())
         report_tree(m, t, end)
-        return _walked(t, end, token if emits else None)
+        emitted = token if emits else None
+        report_emitted(m, t, end, _evidence_at(evidence, end), emitted)
+        return _walked(t, end, emitted)
     node, depth = 0, 0
     while True:
         row = _evidence_at(evidence, node)
@@ -91,11 +94,7 @@ def walk(m: Machine, t: TorchTree, evidence: object, rule: Rule, *, scope: str =
             emitted = token if emits else None
             if m.listener is not None:
                 report_step(m, t, children, None, depth)
-                if emitted is not None and not edits:
-                    if m.recorder is not None:
-                        m.recorder.emits(*probabilities(row, _token(emitted)))
-                    kind: Literal["residual", "bonus", "plain"] = "residual" if len(children) else "bonus" if depth else "plain"
-                    m.emit_event(trace.Emitted(_token(emitted), kind))
+            report_emitted(m, t, node, row, emitted)
             return _walked(t, node, emitted)
         child = _child(children, draws, taken)
         if m.listener is not None:
@@ -170,6 +169,13 @@ def report_step(m: Machine, t: TorchTree, children: Ids, child: int | None, dept
         m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule did not take it"))
 
 
+def report_emitted(m: Machine, t: TorchTree, node: int, row: object, emitted: Token) -> None:
+    """The event of a token that a rule emitted after a node, if it did, whose evidence is `row`."""
+    if emitted is not None and m.listener is not None and not isinstance(t.base, Canvas):
+        told = probabilities(row, _token(emitted)) if m.recorder is not None else ()
+        m.tell_emitted(_token(emitted), int(t.depth[node]), bool(len(t.children(node))), *told)
+
+
 def report_tree(m: Machine, t: TorchTree, end: int) -> None:
     """The tally and the events of a rule over a whole tree that accepted the node `end`."""
     taken = t.path_nodes(end)[1:]
@@ -234,21 +240,19 @@ def driven_by(printed: ModuleType, session: Session) -> Session:
     `session` is of the algorithm that was printed. A request that runs an algorithm for which the module has no
     function ends with a DecError.
     """
-    from decgraph.backends.torch.kit import Driver, Kit
+    from decgraph.backends.torch.driver import Driver
     from decgraph.backends.torch.machine import TorchMachine
 
-    class Printed(Kit):
-        def program(self, function: Function) -> Driver:
-            title = function_name(function.name)
-            own = {
-                s.name: f"start_{title}_{s.name}" for s in function.states
-            }  # where another function has a state of this name
-            starts = {s: name if hasattr(printed, name) else f"start_{s}" for s, name in own.items()}
-            for name in (title, *starts.values()):
-                if not hasattr(printed, name):
-                    raise DecError(f"{printed.__name__} has no function {name}", hint="print it again with --emit python")
-            states = {s: getattr(printed, name) for s, name in starts.items()}
-            return Driver(function.name, "", str(printed.__file__), getattr(printed, title), states)
+    def found(function: Function) -> Driver:
+        title = function_name(function.name)
+        own = {s.name: f"start_{title}_{s.name}" for s in function.states}  # where another function has a state of this name
+        starts = {s: name if hasattr(printed, name) else f"start_{s}" for s, name in own.items()}
+        for name in (title, *starts.values()):
+            if not hasattr(printed, name):
+                raise DecError(f"{printed.__name__} has no function {name}", hint="print it again with --emit python")
+        states = {s: getattr(printed, name) for s, name in starts.items()}
+        return Driver(function.name, "", str(printed.__file__), getattr(printed, title), states)
 
-    session.machine = type("PrintedMachine", (TorchMachine,), {"kit": Printed(), "__doc__": TorchMachine.__doc__})
+    own = {"compiled": staticmethod(found), "__doc__": TorchMachine.__doc__}
+    session.machine = type("PrintedMachine", (TorchMachine,), own)
     return session

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from decgraph.backends.run import loops_of
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
-from decgraph.backends.torch.kit import Driver
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
@@ -119,12 +120,16 @@ def timed_call(recorder: Timing, call: Call) -> object:
 
 
 def recorded(driver: Driver, recorder: Timing) -> Driver:
-    """A driver that tells a recorder the lines that run: of each statement, and of what it computes within."""
+    """A driver that tells a recorder the lines that run, of each statement and of what it computes within, and the iterations
+    of loops that call models."""
+    loops = loops_of(driver.lines.values())
     parts = {n: tuple(dict.fromkeys(part.loc for part in parts_of(op) if part.loc.line)) for n, op in driver.lines.items()}
 
     def at(line: int) -> None:
         for loc in parts.get(line, ()):
             recorder.ran(loc)
+        if driver.lines.get(line) in loops:
+            recorder.turn(outermost=loops[driver.lines[line]])
 
     return watched(driver, at)
 

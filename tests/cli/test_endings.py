@@ -42,7 +42,7 @@ def test_the_ending_of_another_format_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("prompts.txt").write_text("ab\n")
     words, said = WRONG[name]
-    assert main(words) == 1
+    assert main(words) == 2
     heard = capsys.readouterr().err
     assert all(one in heard for one in said), heard
     assert [path.name for path in Path().iterdir()] == ["prompts.txt"]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from lib.stdlib.recorded_runs import REVOKING
 
 from decgraph.cli import output, trace
 from decgraph.cli.main import main
@@ -32,6 +33,10 @@ def test_a_tree_and_acceptance_at_the_terminal(tables: None, capsys: pytest.Capt
     assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1"]) == 0
     said = capsys.readouterr().out
     assert "accepted by depth" in said and "✓ " in said and "+ " in said and "q 0." in said
+    assert "+ residual" in said and "own token" not in said
+    assert main(["trace", "prompt_lookup", "-p", "ab", "-n", "24", "-t", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "residual" not in said and "own token" in said
     assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1", "--step", "2"]) == 0
     assert "\nstep 2: " in capsys.readouterr().out
 
@@ -48,6 +53,16 @@ def test_a_canvas_at_the_terminal(tables: None, capsys: pytest.CaptureFixture[st
     rows = [line[5:] for line in capsys.readouterr().out.splitlines() if line[:4].strip().isdigit()]
     filled = [sum(c in "░▒▓█" for c in row) for row in rows]
     assert filled[0] == 1 and filled[-1] == 8
+
+
+def test_a_revocation_is_seen_at_the_terminal(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "revoking.dec"
+    file.write_text(REVOKING)
+    assert main(["trace", str(file), "-p", "ab", "-n", "4"]) == 0
+    said = capsys.readouterr().out
+    rows = [line[5:] for line in said.splitlines() if line[:4].strip().isdigit()]
+    assert ["×" in row for row in rows] == [True] * 3 + [False] * 4 and "× masked again" in said
+    assert re.search(r"^position \d: 1-3 '.+' ×", said, re.M)
 
 
 def test_json_is_what_the_page_shows(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,5 +114,5 @@ def test_a_live_page_grows_and_then_rests(
     ],
 )
 def test_what_it_refuses(tables: None, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
-    assert main(["trace", "speculative", "-p", "ab", *words]) == 1
+    assert main(["trace", "speculative", "-p", "ab", *words]) == 2
     assert said in capsys.readouterr().err

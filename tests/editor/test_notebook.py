@@ -19,6 +19,7 @@ from decgraph.check.algorithm import check_all
 from decgraph.editor import fragments, notebook
 from decgraph.passes.calls import calls_of
 from decgraph.runtime import trace
+from decgraph.views.steps import origins_of
 
 PROGRAM = """\
 algorithm mine(target: causal, drafter: causal, gamma: int in 1..4 = 2):
@@ -176,7 +177,7 @@ def test_a_result_is_coloured_by_origin() -> None:
     page = Wellformed(html)
     assert result.text.split()[0] in page.text
     assert "accepted draft" in page.text and f"{result.stats.target_calls}, " in page.text
-    origins = fragments.origins_of(result.events)
+    origins = origins_of(result.events)
     assert len(origins) == len(result.tokens)
     assert origins.count("accepted") > 0
     assert {"accepted"} < set(origins) <= set(fragments.ORIGINS)
@@ -186,7 +187,7 @@ def test_origins_of_a_step_that_is_cut() -> None:
     events = [trace.Accepted(1, 7, 1), trace.Accepted(2, 8, 2), trace.Emitted(9, "bonus"), trace.Committed((7, 8, 9)),
               trace.Emitted(3, "residual"), trace.Committed((3,)), trace.Accepted(1, 4, 1), trace.Committed((4,), 1),
               trace.Committed((5,))]  # fmt: skip
-    assert fragments.origins_of(events) == ["accepted", "accepted", "bonus", "residual", "accepted", "own"]
+    assert origins_of(events) == ["accepted", "accepted", "bonus", "residual", "accepted", "plain"]
 
 
 def test_a_text_with_marks_keeps_its_characters() -> None:

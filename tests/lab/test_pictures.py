@@ -42,7 +42,8 @@ def test_every_picture_is_drawn_with_what_it_shows() -> None:
 def test_a_tree_says_what_became_of_its_drafts() -> None:
     step = {"root": "a<b", "nodes": [["<x>", -1, "accepted", "", 0.5, 0.25, None], ["\n", 0, "rejected", "", 0.1, 0.9, None]]}
     drawn = pictures.drawing(step)
-    assert "1 accepted, 1 rejected" in drawn and "✓ &lt;x&gt;" in drawn and "✗ ⏎" in drawn and "q 0.25 · p 0.5" in drawn
+    assert "1 accepted draft, 1 rejected draft" in drawn
+    assert "✓ &lt;x&gt;" in drawn and "✗ ⏎" in drawn and "q 0.25 · p 0.5" in drawn
     assert drawn.count('path class="accepted"') == 1
     assert "accepted draft" in drawn and "own token" not in drawn  # the legend has what is there
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from lib.stdlib.recorded_runs import traced
+from lib.stdlib.recorded_runs import REVOKING, traced
 
 from decgraph import stdlib
 from decgraph.runtime.recording import Recording, Stamped
@@ -183,6 +184,30 @@ def steps(*events: Event) -> list[RecordedStep]:
     return steps_of(Recording(tuple(stamped), (), 1.0), 3)
 
 
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("speculative", "residual"), ("eagle2", "own"), ("lookahead", "own"), ("block_verification", "residual")]
+)
+def test_a_token_in_place_of_drafts_is_what_its_rule_emits(name: str, kind: str, backend: str) -> None:
+    """A rule that draws from what was left has a residual, one that takes the target's own token has none; also a rule over a
+    whole tree, whose token hangs below the last accepted draft."""
+    run = traced(name, backend, max_tokens=20)
+    emitted = [s.event for s in run.recording.events if isinstance(s.event, Emitted)]
+    assert (
+        {"residual", "own"} & {event.kind for event in emitted} == {kind} == {"residual", "own"} & set(document(run)["origins"])
+    )
+    nodes = [node for step in run.steps for tree in step.trees for node in tree.nodes if node.state == "emitted"]
+    assert nodes and all(node.source in ("plain", "bonus", kind) and node.p for node in nodes)
+
+
+def test_a_search_says_what_it_left() -> None:
+    (tree,) = {id(tree): tree for step in traced("beam", max_tokens=5).steps for tree in step.trees}.values()
+    inner = {node.parent for node in tree.nodes}
+    for place, node in enumerate(tree.nodes):
+        assert node.state == "committed" or node.state == ("grown" if place in inner else "left")
+    assert {"committed", "grown", "left"} == {node.state for node in tree.nodes}
+
+
 def test_a_token_knows_where_it_came_from() -> None:
     one, two, three = steps(
         Drafted(1, 0, 7, 0.5, "d"), Drafted(2, 1, 8, 0.5, "d"), ModelCall("t", 3, 3),
@@ -215,6 +240,21 @@ def test_pruned_nodes_are_shown_and_the_others_keep_their_place() -> None:
         Accepted(1, 5, 1), Rejected(2, 6, 2), Committed((5,)),
     )  # fmt: skip
     assert [n.state for n in step.trees[0].nodes] == ["pruned", "accepted", "rejected"]
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_an_iteration_on_a_canvas_is_a_step(backend: str, tmp_path: Path) -> None:
+    """Also where its calls are answered from memory; of two loops one after the other none shares a step."""
+    file = tmp_path / "revoking.dec"
+    file.write_text(REVOKING)
+    run = traced(str(file), backend, max_tokens=4)
+    assert run.stats.remasked == 3 and run.stats.target_calls < len(run.steps) == 3 + 4
+    assert [[e.token < 0 for e in step.edits] for step in run.steps] == [[False, True]] * 3 + [[False]] * 4
+    assert [[e[1] < 0 for e in step["edits"]] for step in document(run)["steps"][:3]] == [[False, True]] * 3
+    low, high = run.sure
+    assert low == min(e.confidence for s in run.steps for e in s.edits if e.token >= 0) <= high < 1
+    run = traced("remdm_loop", backend, length=8, rounds=4, max_tokens=8)
+    assert [len(step.edits) for step in run.steps] == [1] * 7 + [2] * 4 + [1]
 
 
 def test_a_step_on_a_canvas_is_a_call_and_what_was_decided() -> None:

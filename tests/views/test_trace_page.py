@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from lib.chromium import browser, page  # noqa: F401  # fixtures
-from lib.stdlib.recorded_runs import traced
+from lib.stdlib.recorded_runs import REVOKING, traced
 
 from decgraph.cli.summary import WHY
 from decgraph.views.document import Trace
-from decgraph.views.page import trace_page
+from decgraph.views.page import fewer, trace_page
+from decgraph.views.words import visible
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 HOSTILE = ["a", "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--", "&lt;b&gt;", '"\n\u2028']
@@ -36,7 +37,9 @@ def test_text_tree_and_line_of_a_step(page: Any, tmp_path: Path) -> None:  # noq
     for number, step in enumerate(run.steps):
         assert page.inner_text("#count") == f"step {number + 1} of {len(run.steps)}"
         assert page.locator(".text .now").count() == step.count
-        assert page.locator("svg .rejected .node").count() == sum(n.state == "rejected" for t in step.trees for n in t.nodes)
+        assert page.locator("[role=treeitem].rejected").count() == sum(
+            n.state == "rejected" for t in step.trees for n in t.nodes
+        )
         assert page.inner_text(".source .current").strip() == "commit t.accepted"
         page.keyboard.press("ArrowRight")
     accepted = page.locator(".text [data-i].accepted").count()
@@ -81,8 +84,18 @@ def test_spaces_are_seen_everywhere(page: Any, tmp_path: Path) -> None:  # noqa:
     for _ in range(6):
         log += page.inner_text(".log")
         page.keyboard.press("ArrowRight")
-    assert '"⏎␣␣␣␣"' in log and '"⏎␣␣"' in log and '"b␣␣c"' in log
-    assert page.evaluate('["\\n    x", " a b ", "\\t "].map((t) => visible(t))') == ["⏎␣␣␣␣x", "␣a b␣", "⇥␣"]
+    assert '"⏎····"' in log and '"⏎··"' in log and '"b··c"' in log
+    assert page.evaluate('["\\n    x", " a b ", "\\t "].map((t) => visible(t))') == ["⏎····x", "·a b·", "⇥·"]
+    texts = ["_", " ", "__", "\t\n", "a  b", " a", "\n \n", ""]
+    assert page.evaluate("texts => texts.map((t) => visible(t))", texts) == [visible(text) for text in texts]
+    shown = traced("speculative", pieces=["a", "_", "\t", "  "], prompt="a", max_tokens=24)
+    opened(page, tmp_path, shown)
+    marks = page.evaluate("""['.text .tab', '.text .blank'].map((s) => document.querySelectorAll(s).length)""")
+    assert marks == [sum(t == n for t in shown.tokens) for n in (2, 3)] and all(marks)
+    bottoms = page.evaluate(
+        """[...document.querySelectorAll(".text [data-i]")].map((e) => getComputedStyle(e).paddingBottom)"""
+    )
+    assert {float(px.removesuffix("px")) >= 2 for px in bottoms} == {True}, "an underscore clears the line below it"
 
 
 @pytest.mark.quick("mcts")
@@ -132,6 +145,37 @@ def test_a_decided_token_that_is_replaced(page: Any, tmp_path: Path) -> None:  #
         total += replaced
         page.keyboard.press("ArrowRight")
     assert total
+
+
+def test_a_cell_that_a_step_changes_twice_shows_both(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """The canvas is red in three rows, the legend says so and has the run's own range, and a touched cell tells its history."""
+    file = tmp_path / "revoking.dec"
+    file.write_text(REVOKING)
+    run = traced(str(file), max_tokens=4)
+    opened(page, tmp_path, run)
+    legend = page.inner_text(".heat")
+    low, high = (f"confidence {float(f'{x:.3f}'):g}" for x in run.sure)
+    assert low in legend and high in legend and "changed twice or more" in legend
+    places = [step.edits[-1].position for step in run.steps]
+    colours = page.evaluate("""places => {
+        const { cells, cellSize: { w, h } } = page.views[0], ratio = devicePixelRatio;
+        const { data, width } = cells.getContext("2d").getImageData(0, 0, cells.width, cells.height);
+        const spot = (x, row) => 4 * (Math.floor((row + 0.7) * h * ratio) * width + Math.floor((LABEL + x * w) * ratio));
+        const at = (x, row) => data.slice(spot(x, row), spot(x, row) + 3).join();
+        return places.map((place, row) => [at(place + 0.2, row), at(place + 0.75, row)]);
+    }""", places)  # fmt: skip
+    red = colours[0][1]
+    assert [b == red for _, b in colours] == [True] * 3 + [False] * 4 and all(a != red for a, _ in colours)
+    page.keyboard.press("Home")
+    assert page.locator(".text .again").count() == 1
+    assert "1 cell changed twice or more" in page.inner_text("section[aria-label=Step]")
+    page.keyboard.press("End")
+    assert page.locator(".text .again").count() == 0
+    left, wide, high = page.evaluate("(() => { const { w, h } = page.views[0].cellSize; return [LABEL, w, h]; })()")
+    page.locator("canvas").first.click(position={"x": left + (places[1] + 0.5) * wide, "y": 1.5 * high})
+    assert page.inner_text("#count") == "step 2 of 7"
+    assert f"position {places[1]}" in page.inner_text(".drawing + .detail")
+    assert "masked again in step 2" in page.inner_text(".drawing + .detail")
 
 
 def test_the_page_says_how_a_run_ended_as_the_command_line_does(page: Any, tmp_path: Path) -> None:  # noqa: F811
@@ -279,6 +323,26 @@ def test_a_tree_fits_zooms_and_moves(page: Any, tmp_path: Path) -> None:  # noqa
     assert nodes.count() == kept + pruned + 1
 
 
+def test_a_box_without_room_is_read_by_a_tap(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    """On a narrow screen the page says so, and a tap beside a box that is three pixels high finds it."""
+    phone = browser.new_page(viewport={"width": 400, "height": 800}, has_touch=True)
+    run = traced("eagle2")
+    opened(phone, tmp_path, run)
+    assert "too small for their text: tap" in phone.inner_text(".detail")
+    box = phone.locator("[role=treeitem]:not(:has(text.token:not(:empty)))").last
+    said = box.get_attribute("aria-label")
+    phone.locator(".tree").scroll_into_view_if_needed()
+    at = box.locator("rect").bounding_box()
+    phone.touchscreen.tap(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    assert phone.inner_text(".detail").splitlines()[0] == said
+    texts = phone.evaluate("""[...document.querySelectorAll("[role=treeitem]")].map((g) => {
+        const text = g.querySelector(".token"), box = g.querySelector("rect").getBoundingClientRect();
+        return text.textContent ? box.bottom - text.getBoundingClientRect().bottom : 1;
+    })""")
+    assert min(texts) > 0, "the lowest of a text, an underscore, is inside its box"
+    phone.close()
+
+
 def test_a_search_is_one_tree_with_what_it_searches_by(page: Any, tmp_path: Path) -> None:  # noqa: F811
     run = traced("mcts", max_tokens=6, rolls=9)
     opened(page, tmp_path, run)
@@ -354,6 +418,19 @@ def test_the_vendored_d3_is_the_pinned_one() -> None:
     licence = (folder / "LICENSE").read_text(encoding="utf-8")
     asked = re.findall(r'from "([^"]+)"', (folder / "entry.js").read_text(encoding="utf-8"))
     assert asked and all(f"{name} " in licence for name in asked)
+
+
+def test_a_page_holds_a_bounded_number_of_pruned_drafts(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    tree = [[7, -1, "drafted"], *[[n, parent, "pruned"] for n in range(9) for parent in (-1, 0, 1)], [5, 0, "accepted"]]
+    kept = fewer(tree, 4)
+    assert [row[2] for row in kept].count("pruned") == 4 and [row[2] for row in kept if row[2] != "pruned"] == [
+        "drafted",
+        "accepted",
+    ]
+    assert all(-1 <= row[1] < i for i, row in enumerate(kept)) and kept[-1] == [5, 0, "accepted"]
+    assert fewer(tree, 99) == tree
+    opened(page, tmp_path, traced("eagle2"))
+    assert len({*page.evaluate("page.views[0].run.omitted")}) == 1, "a short run lacks none"
 
 
 @pytest.mark.parametrize("name", ["speculative", "llada"])

@@ -16,6 +16,21 @@ from decgraph.runtime.session import Result, Session
 from decgraph.runtime.text import detokenizer_of
 from decgraph.views.document import Trace
 
+REVOKING = """
+algorithm revoking(model: masked, length: int in 1..8 = 4, budget: int in 0..8 = 3):
+    canvas c: length
+    left = budget
+    while any(c.masked):
+        p = model(c)
+        x ~ p
+        unmask c where rank(p.raw[x]) < 1 with x
+        if left > 0:
+            remask c
+            left = left - 1
+    commit c
+"""
+"""Every iteration decides a cell and masks it again, `budget` times; after the first, all calls are answered from memory."""
+
 
 class Pieces:
     """A tokenizer of a few given pieces; it reads a character as the token that is it, anything else as token 0."""
