@@ -342,7 +342,8 @@ class Scan:
         if attrs["fn"] == "leading":
             need(t.elem == "bool", f"leading needs bools, got {types[0]}")
             return (Type("int", (), t.dims[:-1]),)
-        return (Type("int" if t.elem == "bool" else t.elem, t.of, t.dims),)
+        sums = attrs["fn"] == "cumsum" and t.elem == "prob"  # of the probabilities of several cells they exceed 1
+        return (Type("int" if t.elem == "bool" else "real" if sums else t.elem, t.of, t.dims),)
 
     @staticmethod
     def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
