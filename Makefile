@@ -42,11 +42,11 @@ demo: $(DEMO)  ## decode a prompt with speculative.dec on the shipped models, pr
 	@echo "demo 1/4: stdlib/speculative.dec, the whole algorithm"; echo
 	@sed -n 's/^/    /p' stdlib/speculative.dec; echo
 	@echo "demo 2/4: decgraph run speculative (green: guesses of the small model that the target accepted)"; echo
-	@$(BIN)/decgraph run speculative --prompt "def main():" --max-tokens 64; echo
+	@$(BIN)/decgraph run speculative --prompt "def main():" --max-tokens 64 && echo
 	@echo "demo 3/4: decgraph check speculative (is its claim true? every outcome of every draw, in fractions)"; echo
-	@$(BIN)/decgraph check speculative; echo
+	@$(BIN)/decgraph check speculative && echo
 	@echo "demo 4/4: decgraph check examples/forgets_the_residual.dec (the same with one line left out)"; echo
-	@! $(BIN)/decgraph check examples/forgets_the_residual.dec; echo
+	@$(BIN)/decgraph check examples/forgets_the_residual.dec; [ $$? -eq 1 ] && echo
 	@echo "Next: docs/tutorial.md, decgraph list, decgraph explain eagle2"
 
 # Everything runs even when an earlier part fails: one run shows all there is to mend. pytest's summary comes last.

@@ -34,7 +34,8 @@ from decgraph.runtime.result import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import DraftEnded, Emitted, Event, ModelCall, Stopped, Timing
+from decgraph.runtime.trace import DraftEnded, Emitted, Event, ModelCall, Noted, Stopped, Timing
+from decgraph.runtime.words import TEXT, spelling_for, token_of
 
 Seen = Mapping[str, tuple[tuple[int, int], int]]
 """By a loop's place its progress, and the iteration that made it."""
@@ -251,6 +252,8 @@ class Run(Backend):
         if p.name not in self.params:
             raise DecError(f"{self.function.name} needs a value for `{p.name}`")
         v = self.params[p.name]
+        if isinstance(v, str) and p.value.type.elem == "token":  # the default of a program that another one runs
+            return self.token_of(v)
         if p.value.type.elem == "topology" and not isinstance(v, Topology):
             return Topology.of(v)
         check_tokens(self.function, {p.name: v}, self.models)
@@ -515,6 +518,20 @@ class Run(Backend):
         """Call the listener, where there is one."""
         if self.listener is not None:
             self.listener(event)
+
+    def token_of(self, text: str) -> int:
+        """The token that has a text: as the session has bound it, else as the main model spells it."""
+        found = self.whole.params.get(TEXT + text)
+        return int(found) if found is not None else token_of(text, spelling_for(None, self.whole.main))
+
+    def note(self, name: str, value: Any, /, *, token: bool) -> None:
+        """Tell a figure of the program, a number; those of a sub-run are not the run's."""
+        if self.parent is None:
+            self.tell_note(Noted(name, value if isinstance(value, int) else float(value), token))
+
+    def tell_note(self, event: Noted) -> None:
+        """Called with a figure of the program."""
+        self.emit_event(event)
 
     def nothing(self, op: Op, what: str) -> Any:
         """A choice among no candidates. Raises OpError."""

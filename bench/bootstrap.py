@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -42,6 +43,28 @@ class ConfidenceInterval:
         return {**rounded, "n": self.n, **({} if self.n >= FEWEST else {"low": None, "high": None})}
 
 
+def figure(pairs: Sequence[Sequence[float]]) -> float:
+    """The figure without its interval; 1 of no prompts.
+
+    >>> figure([[2.0, 2.0, 2.0], [8.0, 8.0]])
+    4.0
+    """
+    return float(np.exp(np.mean([np.log(np.median(rounds)) for rounds in pairs]))) if pairs else 1.0
+
+
+def surely_above(pairs: Sequence[Sequence[float]], least: float, chances: int = 1) -> bool:
+    """Whether the figure is above `least` by more than the noise, one of `chances` tries being allowed to look so by accident
+    in twenty: by the interval, and, since that is too short of few prompts, by Student's of the prompts' medians."""
+    if not pairs or ratio(pairs, level=1 - 0.1 / chances).low <= least:
+        return False
+    n, logs = len(pairs), np.log([np.median(rounds) for rounds in pairs])
+    if n == 1:
+        return True
+    z, free = NormalDist().inv_cdf(1 - 0.05 / chances), n - 1
+    z += (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)  # Student's quantile, nearly
+    return bool(logs.mean() - z * logs.std(ddof=1) / n**0.5 > np.log(least))
+
+
 def ratio(
     pairs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> ConfidenceInterval:
@@ -56,7 +79,6 @@ def ratio(
     table = np.full((len(pairs), most), np.nan)
     for row, rounds in zip(table, pairs, strict=True):
         row[: len(rounds)] = rounds
-    value = float(np.exp(np.log(np.nanmedian(table, axis=1)).mean()))
     draws = np.random.default_rng(seed)
     chosen = draws.integers(len(pairs), size=(resamples, len(pairs)))
     rounds = (draws.random((resamples, len(pairs), most)) * counts[chosen][..., None]).astype(int)
@@ -65,4 +87,4 @@ def ratio(
     drawn = np.exp(np.log(np.nanmedian(values, axis=-1)).mean(axis=-1))
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
-    return ConfidenceInterval(value, float(low), float(high), len(pairs))
+    return ConfidenceInterval(figure(pairs), float(low), float(high), len(pairs))

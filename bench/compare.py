@@ -249,9 +249,9 @@ def document(
         "times": {
             "groups": [list(group) for group in measured.times.groups],
             "kinds": list(measured.work.kinds),
-            **{clock: {name: [round(s, 6) for s in spent] for name, spent in getattr(measured.times, clock).items()}
+            **{clock: {name: [round(s, 6) for s in spent] for name, spent in measured.times.of(clock).items()}
                for clock in ("wall", "cpu")},
-            "tokens": measured.times.tokens,
+            "tokens": measured.times.of("tokens"),
         },
         "load": load(),
     }  # fmt: skip

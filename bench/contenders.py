@@ -11,6 +11,7 @@ from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
 from decgraph.hf import modules
 from decgraph.ir.settings import holds_for
+from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.sources import main_parameter
@@ -63,12 +64,20 @@ def part(weights: BenchWeights, name: str, kind: str, algorithm: str) -> Any:  #
     )
 
 
+def promised(algorithm: Any, params: Mapping[str, Any], *, spec: str = "autoregressive", temperature: float = 0.0) -> str:
+    """What it claims of another algorithm's output with these parameters and the others at their defaults: "tokens", the same;
+    "law", the same distribution; or "", nothing."""
+    if algorithm.name == spec:
+        return "tokens"
+    held = [c for c in algorithm.claims if c.kind == "refines" and c.spec == spec and holds_for(c, algorithm.function, params)]
+    if any(not temperature or (c.mode == "tokens" and not c.for_greedy) for c in held):
+        return "tokens"
+    return "law" if any(c.mode == "distribution" and not c.for_greedy for c in held) else ""
+
+
 def greedy_is_exact(algorithm: Any, params: Mapping[str, Any]) -> bool:
     """Whether it claims the target's own tokens at temperature 0, with these parameters and the others at their defaults."""
-    return algorithm.name == "autoregressive" or any(
-        claim.kind == "refines" and claim.spec == "autoregressive" and holds_for(claim, algorithm.function, params)
-        for claim in algorithm.claims
-    )
+    return promised(algorithm, params) == "tokens"
 
 
 def request_of(
@@ -104,6 +113,11 @@ class ContenderRun:
     calls: int
     stats: list[Stats] = field(default_factory=list)
 
+    @property
+    def count(self) -> int:
+        """How many tokens it made in all."""
+        return sum(map(len, self.tokens))
+
 
 class Contender(Protocol):
     """Runs group number n."""
@@ -122,7 +136,8 @@ class Contender(Protocol):
 
 @dataclass
 class Ours:
-    """An algorithm's session. temperature 0 is greedy; a sampled run differs from the one before by its seed."""
+    """An algorithm's session. temperature 0 is greedy; a sampled run differs from the one before by its seed. fields: of every
+    request instead, as `decgraph run` makes it from its options; states of the session then begin anew with every run."""
 
     label: str
     algorithm: Any
@@ -133,10 +148,15 @@ class Ours:
     temperature: float = 0.0
     eos: frozenset[int] = frozenset()
     runs: int = 0
+    fields: Mapping[str, Any] | None = None
 
     def requests(self, n: int) -> list[Request]:
         """The requests of a group."""
         self.runs += 1
+        if self.fields is not None:
+            self.session.shared.clear()
+            first, own = n * len(self.groups[0]), {**self.fields, "max_tokens": self.limit}
+            return [request_for(self.session, prompt, **own, request_id=i) for i, prompt in enumerate(self.groups[n], first)]
         sampled = self.temperature > 0
         return [
             request_of(

@@ -7,8 +7,11 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from decgraph.runtime.tune.facts import load, processor
+
+__all__ = ["facts", "load", "named"]
 
 
 def facts(*packages: str) -> dict[str, Any]:
@@ -19,11 +22,6 @@ def facts(*packages: str) -> dict[str, Any]:
     `load` is the machine's load average of the last minute: above the number of cores, others were waiting for the processor
     as well.
     """
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0] if names else model
     versions = {}
     for name in ("decgraph", "lark", "numpy", "torch", "transformers", *packages):
         try:
@@ -36,7 +34,7 @@ def facts(*packages: str) -> dict[str, Any]:
         torch = sys.modules["torch"]
         threads, instructions = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
     return {
-        "processor": model,
+        "processor": processor(),
         "instructions": instructions,
         "cores": os.cpu_count(),
         "threads": threads,
@@ -50,8 +48,3 @@ def named(machine: Mapping[str, Any]) -> str:
     """The processor of a result file with its instructions, which older files do not have."""
     said = machine.get("instructions")
     return f"{machine['processor']} with {said}" if said else str(machine["processor"])
-
-
-def load() -> float:
-    """The load average of the last minute."""
-    return round(os.getloadavg()[0], 2)

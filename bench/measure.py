@@ -55,23 +55,34 @@ class BenchWork:
 
 @dataclass
 class Measured:
-    """What contenders did. ran: by label and group, of one run that was not timed. failed: why a contender has no times."""
+    """What contenders did. ran: by label and group, of the last run that says so. failed: why a contender has no times."""
 
     work: BenchWork
     contenders: dict[str, Contender]
-    ran: dict[str, list[ContenderRun]] = field(default_factory=dict)
+    ran: dict[str, dict[int, ContenderRun]] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
     failed: dict[str, DecError] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
 
     def ratios(self, slow: str, fast: str, kind: str, *, cpu: bool) -> list[list[float]]:
-        """By group of a kind, how many times as long a token took `slow` in each round."""
-        clock = self.times.cpu if cpu else self.times.wall
+        """By group of a kind, how many times as long a token took `slow` in each turn in which both made some."""
         out: dict[int, list[float]] = {}
-        for i, (_, group) in enumerate(self.times.groups):
-            each = [clock[name][i] / max(self.times.tokens[name][i], 1) for name in (slow, fast)]
-            out.setdefault(group, []).append(each[0] / max(each[1], 1e-9))
+        for (_, group), turn in zip(self.times.groups, self.times.runs, strict=True):
+            both = [turn[name] for name in (slow, fast) if name in turn and turn[name].tokens]
+            if len(both) == 2:
+                each = [(one.cpu if cpu else one.wall) / one.tokens for one in both]
+                out.setdefault(group, []).append(each[0] / max(each[1], 1e-9))
         return [out[n] for n in self.work.of(kind) if n in out]
+
+    def noted(self, label: str) -> Callable[[int], int]:
+        """A contender's run whose tokens and statistics are kept."""
+
+        def run(n: int) -> int:
+            made = self.contenders[label].observed(n)
+            self.ran.setdefault(label, {})[n] = made
+            return made.count
+
+        return run
 
 
 OnProgress = Callable[[str, float], None]
@@ -83,39 +94,48 @@ def silent(what: str, done: float) -> None:
 
 
 def measured(
-    contenders: Sequence[Contender], work: BenchWork, settings: MeasureSettings, *, on_progress: OnProgress = silent
+    contenders: Sequence[Contender],
+    work: BenchWork,
+    settings: MeasureSettings,
+    *,
+    on_progress: OnProgress = silent,
+    warm: bool = False,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Measured:
     """Every contender runs every group once, which warms it up and says what it makes; then the timed rounds.
 
-    A contender that fails is left out of the rest. Raises KeyboardInterrupt where nothing was timed yet.
+    warm: they have run before, and the timed runs say what they make. enough: as in `alternated`. A contender that fails is
+    left out of the rest. Raises KeyboardInterrupt where nothing was timed yet.
     """
     out = Measured(work, {c.label: c for c in contenders})
     cuda = torch.cuda.is_initialized()  # something of this process lies on a GPU
-    passes = 1 + settings.rounds
+    passes = settings.rounds + (not warm)
     usual: list[float] = []
-    for number, contender in enumerate(contenders):
+    for number, contender in enumerate(() if warm else contenders):
         on_progress(f"{contender.label}, tokens", number / len(contenders) / passes)
         if cuda:
             torch.cuda.reset_peak_memory_stats()
         try:
-            out.ran[contender.label] = observed(contender, len(work.groups), usual, settings.slowest)
+            out.ran[contender.label] = dict(enumerate(observed(contender, len(work.groups), usual, settings.slowest)))
         except DecError as error:
             out.failed[contender.label] = error
             continue
         if cuda:
             out.memory[contender.label] = torch.cuda.max_memory_allocated() / 2**20
-    going = {c.label: c for c in contenders if c.label not in out.failed}
+    going = {c.label: out.noted(c.label) if warm else c for c in contenders if c.label not in out.failed}
 
     def over(round_: int, group: int) -> None:
-        on_progress(f"round {round_ + 1} of {settings.rounds}", (1 + round_ + (group + 1) / len(work.groups)) / passes)
+        done = (not warm) + round_ + (group + 1) / len(work.groups)
+        on_progress(f"round {round_ + 1} of {settings.rounds}", done / passes)
 
     out.times = alternated(
         going,
         len(work.groups),
         settings.rounds,
         seed=settings.seed,
-        waited=torch.cuda.synchronize if cuda else lambda: None,
+        waited=torch.cuda.synchronize if cuda else bool,
         on_progress=over,
+        enough=enough,
     )
     out.failed |= out.times.failed
     if not out.times.groups:
@@ -138,15 +158,22 @@ def observed(contender: Contender, groups: int, usual: list[float], slowest: flo
     return ran
 
 
-def rows_of(measured: Measured, against: Mapping[str, Sequence[str]], settings: MeasureSettings, target: Any) -> list[Row]:
+def rows_of(
+    measured: Measured,
+    against: Mapping[str, Sequence[str]],
+    settings: MeasureSettings,
+    target: Any,
+    *,
+    shares_too: bool = True,
+) -> list[Row]:
     """A row for every contender that did not fail and every kind of prompt. against: by label, those it is compared with; of
-    those, the first's greedy tokens are compared with. target: the module that decides near-ties, None where tokens are
-    not compared."""
+    those, the first's greedy tokens are compared with. target: what decides near-ties, None where tokens are not compared.
+    shares_too: whether groups run once more, to say which part of the time models take."""
     rows = []
     for label in measured.contenders:
         if label in measured.failed:
             continue
-        shared = time_shares(measured, label)
+        shared = time_shares(measured, label) if shares_too else {}
         for kind in measured.work.every_kind:
             if any(group in measured.work.of(kind) for _, group in measured.times.groups):
                 row = _row(measured, label, kind, against[label], settings, target)
@@ -155,12 +182,13 @@ def rows_of(measured: Measured, against: Mapping[str, Sequence[str]], settings: 
 
 
 def _row(measured: Measured, label: str, kind: str, against: Sequence[str], settings: MeasureSettings, target: Any) -> Row:
-    contender, groups = measured.contenders[label], measured.work.of(kind)
+    contender = measured.contenders[label]
+    groups = [n for n in measured.work.of(kind) if n in measured.ran.get(label, {})]
     ran = [measured.ran[label][n] for n in groups]
-    timed = [i for i, (_, group) in enumerate(measured.times.groups) if group in groups]
-    tokens, calls = sum(len(t) for one in ran for t in one.tokens), sum(one.calls for one in ran)
-    made = sum(measured.times.tokens[label][i] for i in timed)
-    wall = sum(measured.times.wall[label][i] for i in timed)
+    turns = zip(measured.times.groups, measured.times.runs, strict=True)
+    timed = [turn[label] for (_, group), turn in turns if group in groups and label in turn]
+    tokens, calls = sum(one.count for one in ran), sum(one.calls for one in ran)
+    made, wall = sum(one.tokens for one in timed), sum(one.wall for one in timed)
     row: Row = {
         "algorithm": label,
         "side": "decgraph" if isinstance(contender, Ours) else "transformers",
@@ -170,12 +198,12 @@ def _row(measured: Measured, label: str, kind: str, against: Sequence[str], sett
         "tokens": tokens,
         "calls": calls,
         "tokens_per_call": digits(tokens / calls) if calls else None,
-        "tokens_per_second": digits(made / wall),
+        "tokens_per_second": digits(made / wall) if wall else None,
         "ms_per_call": digits(1000 * wall / made * tokens / calls) if calls and made else None,
         "ratios": {
             other: ratio_of(measured, other, label, kind, settings.seed)
             for other in against
-            if other not in measured.failed and other != label
+            if other not in measured.failed and other != label and measured.ratios(other, label, kind, cpu=False)
         },
     }
     if isinstance(contender, Ours):
@@ -186,10 +214,10 @@ def _row(measured: Measured, label: str, kind: str, against: Sequence[str], sett
     if target is not None and settings.temperature == 0 and reference is not None and reference != label:
         agreement = Agreement(target)
         for n in groups:
-            pairs = zip(measured.work.groups[n], measured.ran[label][n].tokens, measured.ran[reference][n].tokens, strict=True)
-            for prompt, ours, theirs in pairs:
-                agreement.compare(prompt, ours, theirs)
-        row["tokens_equal"] = agreement.to_json()
+            if n not in measured.ran[reference]:  # Ctrl-C came between the two
+                continue
+            agreement.compare_all(measured.work.groups[n], measured.ran[label][n].tokens, measured.ran[reference][n].tokens)
+        row |= {"tokens_equal": agreement.to_json(), "same_tokens": digits(agreement.share)}
     return row
 
 

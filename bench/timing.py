@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from decgraph.errors import DecError
 
@@ -41,24 +42,64 @@ class Spread:
         return {name: float(f"{value:.4g}") for name, value in vars(self).items()}
 
 
+class Timed(NamedTuple):
+    """One run: seconds by the wall clock and by the processor's, and the tokens that it made."""
+
+    wall: float
+    cpu: float
+    tokens: int
+
+
 @dataclass
 class Times:
-    """Seconds by contender, one entry per group, in the same order for all. groups: (round, request) of each entry.
+    """What runs took. groups: (round, request) of each turn. runs: what each contender took in it; a contender need not be in
+    every turn.
 
     `failed`: what ended a contender, which then has no times. `interrupted`: whether Ctrl-C came before the last group."""
 
-    wall: dict[str, list[float]] = field(default_factory=dict)
-    cpu: dict[str, list[float]] = field(default_factory=dict)
-    tokens: dict[str, list[int]] = field(default_factory=dict)
     groups: list[tuple[int, int]] = field(default_factory=list)
+    runs: list[dict[str, Timed]] = field(default_factory=list)
     failed: dict[str, DecError] = field(default_factory=dict)
     interrupted: bool = False
+
+    def of(self, what: str) -> dict[str, list[Any]]:
+        """By contender, its "wall", "cpu" or "tokens" of every turn that it took part in."""
+        names = dict.fromkeys(name for turn in self.runs for name in turn)
+        return {name: [getattr(turn[name], what) for turn in self.runs if name in turn] for name in names}
 
     def drop(self, name: str, error: DecError) -> None:
         """A contender that failed takes no further part."""
         self.failed[name] = error
-        for times in (self.wall, self.cpu, self.tokens):
-            times.pop(name, None)
+        for turn in self.runs:
+            turn.pop(name, None)
+
+    def turn(
+        self,
+        contenders: Mapping[str, Run],
+        round_: int,
+        request: int,
+        order: random.Random,
+        waited: Callable[[], object] = bool,
+    ) -> None:
+        """Run one request by every contender that has not failed, in a drawn order. Raises KeyboardInterrupt, and keeps nothing
+        of the turn then."""
+        names = [name for name in contenders if name not in self.failed]
+        order.shuffle(names)
+        gc.collect()  # so that nobody pays for what another left behind
+        taken: dict[str, Timed] = {}
+        for name in names:
+            waited()
+            wall, cpu = time.perf_counter(), time.process_time()
+            try:
+                made = contenders[name](request)
+            except DecError as error:
+                self.drop(name, error)
+                continue
+            waited()
+            tokens = made if isinstance(made, int) else 0
+            taken[name] = Timed(time.perf_counter() - wall, time.process_time() - cpu, tokens)
+        self.groups.append((round_, request))
+        self.runs.append(taken)
 
 
 def alternated(
@@ -67,41 +108,24 @@ def alternated(
     rounds: int,
     *,
     seed: int = 0,
-    waited: Callable[[], object] = lambda: None,
+    waited: Callable[[], object] = bool,
     on_progress: Callable[[int, int], None] = lambda round_, request: None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Times:
     """Run every request by every contender, `rounds` times over.
 
     Within a (round, request) the contenders run in an order drawn with `seed`. A contender that raises a DecError is dropped
     (`Times.failed`) and the others go on; Ctrl-C ends the measuring after the last group that is whole. A contender may return
     how many tokens it made. waited: called before a clock is read, where work goes on elsewhere (a GPU). on_progress: called
-    with the (round, request) that is over.
+    with the (round, request) that is over. enough: whether it may end before all rounds are over.
     """
-    order = random.Random(seed)
-    names = list(contenders)
-    times = Times({name: [] for name in names}, {name: [] for name in names}, {name: [] for name in names})
+    order, times = random.Random(seed), Times()
     try:
         for round_ in range(rounds):
             for request in range(requests):
-                names = [name for name in names if name not in times.failed]
-                order.shuffle(names)
-                gc.collect()  # so that nobody pays for what another left behind
-                group: dict[str, tuple[float, float, int]] = {}
-                for name in names:
-                    waited()
-                    wall, cpu = time.perf_counter(), time.process_time()
-                    try:
-                        made = contenders[name](request)
-                    except DecError as error:
-                        times.drop(name, error)
-                        continue
-                    waited()
-                    group[name] = time.perf_counter() - wall, time.process_time() - cpu, made if isinstance(made, int) else 0
-                times.groups.append((round_, request))
-                for name, (wall, cpu, tokens) in group.items():
-                    times.wall[name].append(wall)
-                    times.cpu[name].append(cpu)
-                    times.tokens[name].append(tokens)
+                if times.groups and enough():
+                    return times
+                times.turn(contenders, round_, request, order, waited)
                 on_progress(round_, request)
     except KeyboardInterrupt:
         times.interrupted = True

@@ -100,7 +100,7 @@ def check_algorithm(
             raise DecError(f"{f.name} has no parameter `{name}`", hint=f"it has {', '.join(known) or 'none'}")
         given[name] = check_value(f.name, known[name], value)
     if vocab < 2 or models < 1:
-        raise DecError("a check needs at least 2 tokens and 1 model")
+        raise DecError("a check needs at least 2 tokens and 1 model", hint="vocab=3, models=20")
     report = check_module(
         module,
         vocab=vocab,
@@ -138,7 +138,7 @@ def _claims(name: str) -> bool:
     if found is None or not any(isinstance(i, S.Algorithm) for i in found[0].items):
         return False
     entry = next(i for i in reversed(found[0].items) if isinstance(i, S.Algorithm))
-    return any(isinstance(s, S.Refines | S.Ensures | S.KeepsSupport) for s in entry.body)
+    return any(isinstance(s, S.Claim) for s in entry.body)
 
 
 class _Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -25,6 +26,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 from decgraph.runtime.text import Detokenizer
+from decgraph.runtime.words import TEXT, tokens_by_text
 
 Pinned = tuple[tuple[str, ParamValue], ...]
 """Values of parameters that a world is about."""
@@ -130,6 +132,12 @@ class Case:
         return CheckedProgram(
             self.module, f.name, models, check_params(f, params), self.spec_engine, self.externs, self.detokenizer
         )
+
+    @property
+    def values(self) -> dict[str, ParamValue]:
+        """What a counterexample tells of: the parameters, and which tokens have the texts that the program names."""
+        found = tokens_by_text(self.module, self.function.name, None, next(iter(self.models.values()), None))
+        return {**self.params, **{json.dumps(text.removeprefix(TEXT)): token for text, token in found.items()}}
 
     def speaks(self) -> bool:
         """Whether the claim says anything here: a smaller request, or a longer one, need not satisfy its condition."""

@@ -21,6 +21,7 @@ from decgraph.check.beside import orders
 from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance, attempts
 from decgraph.check.constants import loop_of, masked
+from decgraph.check.counts import Counted, Exceeded
 from decgraph.check.distributions import (
     AdversaryWins,
     Distribution,
@@ -150,6 +151,8 @@ def decide(case: Case, tally: RunTally, *, far: bool = True) -> Failure | None:
     case = begun(case)
     if case.claim.for_greedy:
         case = replace(case, request=replace(case.request, temperature=0))
+    if case.claim.bound:
+        return within_bound(case, tally)
     if case.claim.kind != "refines":
         return every_token(case, tally)
     tokens = case.claim.mode in ("tokens", "greedy")
@@ -403,9 +406,33 @@ def every_token(case: Case, tally: RunTally) -> Failure | None:
                 return tokens[: i + 1], f"token {x} was committed after {list(path)}{given_to(case, m, path, x)}"
         return None
 
+    return first_bad(case, tally, one, "token")
+
+
+def within_bound(case: Case, tally: RunTally) -> Failure | None:
+    """`at most`: no run spends more."""
+    if not case.speaks():
+        return None
+    start = case.starts(World(coupled=True, ran=case.ran))
+
+    def one(choices: Choices) -> tuple[Tokens, str] | None:
+        m = start(choices)
+        m.counted = spent = Counted(case)
+        try:
+            if run_steps(m):
+                spent.judge()
+        except Exceeded as words:
+            return m.committed_tokens(), str(words)
+        return None
+
+    return first_bad(case, tally, one, "count")
+
+
+def first_bad(case: Case, tally: RunTally, one: Callable[[Choices], tuple[Tokens, str] | None], kind: str) -> Failure | None:
+    """The first run of which something is wrong: what it committed until then, and what it is."""
     for choices, bad in attempts(one, limit=case.limit, sampled=case.sampled, merge=mergeable(case)):
         tally.count()
         if bad is not None and not isinstance(bad, Arrived):
             tokens, words = bad
-            return Failure(case, "token", {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
+            return Failure(case, kind, {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
     return None

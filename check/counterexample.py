@@ -41,6 +41,7 @@ FEW = 4
 DECISIONS = {
     "tokens": "drawn",
     "token": "drawn",
+    "count": "drawn",
     "error": "drawn",
     "distribution": "drawn, in a run whose tokens come too often",
     "text": "drawn",
@@ -143,7 +144,7 @@ class Counterexample:
             mine = max(self.theirs, key=lambda k: self.theirs[k])
             if self.theirs[mine] == 1:
                 out.append(f"    {self.names[1]:<24} commits {list(mine[0])}")
-        elif self.kind in ("token", "error"):
+        elif self.kind in ("token", "count", "error"):
             out.append(f"    {self.words}")
         else:
             if self.words:
@@ -335,7 +336,7 @@ def explain(failure: Failure) -> Counterexample:
         again.kind,
         case.request.prompt,
         requested(case.request),
-        dict(case.params),
+        case.values,
         [from_there(m.describe(), place_of(again)) for m in case.models.values() if hasattr(m, "describe")],
         decisions,
         again.ours,

@@ -194,6 +194,8 @@ def left(f: Function, claim: Claim, way: Way, values: Mapping[str, ParamValue], 
     if claim.setting and len(known) == len(names(claim.setting)) and not holds(claim.setting, known):
         said = ", ".join(f"{name} = {value}" for name, value in known.items() if name not in sizes)
         return Left(claim.text, "silent", f"with {said or 'canvases of the size of a block'} it says nothing")
+    if claim.bound:
+        return Left(claim.text, "lost", "an engine calls its models, and runs blocks, by a schedule of its own")
     if way.own_rule and not way.first and kind_of(claim) == "tokens":
         return Left(claim.text, "weaker", "in tokens from the second on, where logits are equal; in distribution altogether")
     if way.own_rule:

@@ -178,6 +178,8 @@ class Exploration:
     def inductive(self) -> bool:
         """Whether the claim was decided from carried values of any kind, where anything is carried: a program of which no such
         world could be decided rests on its real starts, like one that such a world refutes."""
+        if self.claim.bound:
+            return True
         known = facts(self.module, self.module.entry)
         carried = known.stepwise and (known.states or known.carries)
         unlike = self.seen_draws or self.other_memory or bool(self.no_value)
@@ -224,6 +226,7 @@ class Exploration:
         case = self.make(plan)
         if case is None:
             return None
+        plan = case.plan
         if plan.arbitrary is None:
             self.tried += 1
         sizes = (

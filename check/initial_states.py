@@ -252,9 +252,9 @@ def _value(m: ExactMachine, name: str, t: Type, old: Datum, r: random.Random, fa
     raise NoValue(f"{name} ({t})")
 
 
-def _any_row(m: ExactMachine, key: str, position: int | None = None) -> Row:
+def _any_row(m: ExactMachine, key: str) -> Row:
     vector = m.vector(small_weights(key, m.vocab_size))
-    return Row(lambda face: vector, position=position, label="any distribution")
+    return Row(lambda face: vector, label="any distribution")
 
 
 def _fresh(m: ExactMachine, name: str, key: str, n: int) -> Draw:

@@ -19,6 +19,7 @@ SHOWN = {
     "inside": "each token that it commits has a probability above 0 under `{}`",
     "scheduled": "the canvas that it commits is distributed exactly as that of {}",
     "same": "the canvas that it commits is that of {}: with the same seed, the same tokens",
+    "spends": "no request spends more than what is claimed, {}",
 }
 RULES = {
     "rule-matching": (
@@ -89,6 +90,11 @@ RULES = {
         "What the canvas becomes depends on nothing but the order in which cells are decided. The specification, followed in "
         "the same way, decides them in the same order, so the two agree."
     ),
+    "spent": "This is what the claim counts. Lines without such a remark spend nothing of it.",
+    "credit": (
+        "What may still be spent is never below 0: a loop spends no more than its most iterations do, or no more than a number "
+        "that it carries pays for; and an iteration of `while not done` that commits no token is the last."
+    ),
 }
 """Rules of the kernel in words (docs/proof.md)."""
 BESIDES = (
@@ -131,7 +137,8 @@ def derivation(name: str, proof: Proof, text: str) -> str:
     said += [f"A premise: {premise.says}." for premise in proof.premises]
     for rule in rules:
         out += wrapped(f"[{rule}] {RULES[rule]}", "    ")
-    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(" ".join([RESTS, *said]))])
+    besides = [] if proof.mode == "spends" else wrapped(BESIDES)
+    return "\n".join([*out, "", *besides, *wrapped(" ".join([RESTS, *said]))])
 
 
 def without(name: str, proof: Proof, text: str) -> str:

@@ -24,7 +24,8 @@ from decgraph.check.unseen_outcomes import harmless, searched
 from decgraph.check.verdicts import FOR_ALL, SUFFICES, Premise, Proof, proof_of
 from decgraph.check.worlds import world
 from decgraph.errors import DecError
-from decgraph.ir.values import Claim, Module
+from decgraph.ir.values import Claim, Module, Region
+from decgraph.ir.walk import map_bodies, rebuild
 from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
@@ -188,6 +189,7 @@ def check_module(
     for. Past `seconds` of processor time, and when it is interrupted, the report says what is known by then. derive: look for
     derivations first; a claim that has one is compared in a few worlds only, for half a second or with `compare` in all of
     them. derived_first: called with the report so far where all is derived, before anything is compared."""
+    module = map_bodies(module, without_notes)
     f = module.entry
     started = time.perf_counter()
     tally = RunTally(until=None if seconds is None else time.process_time() + seconds)
@@ -220,6 +222,11 @@ def check_module(
     report.reasons[:0] = [f"a fault of decgraph itself, please report it: {what}" for what in report.faults]
     report.runs, report.seconds = tally.runs, time.perf_counter() - started
     return report
+
+
+def without_notes(body: Region) -> Region:
+    """What a check looks at: nothing reads a note. What it is computed from stays, since that may end in an error."""
+    return rebuild(body, lambda op: ((), ()) if op.opcode == "note" else None)
 
 
 def derived(report: Report, group: Group) -> bool:
@@ -269,7 +276,7 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
             report.reasons += explored.reasons
         elif explored.errors:
             report.erred.add(place)
-            report.reasons.append(f"the tokens are derived, but a run ended in an error: {explored.errors[0]}")
+            report.reasons.append(f"there is a derivation, but a run ended in an error: {explored.errors[0]}")
     ended = {at: error for group in here for at, error in group.ran.draft_errors.items()}
     report.notes += [f"{DRAFTS_END}: {error}" for error in ended.values()]
     report.reasons += not_shown(module, report, tally, options)

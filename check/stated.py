@@ -257,7 +257,7 @@ def _told(case: Case, tally: RunTally, before: tuple[int, ...], wrong: _After) -
         "draft",
         case.request.prompt,
         requested(case.request),
-        dict(case.params),
+        case.values,
         [table for table in tables if "\n" in table],  # of the target no row is read
         [],
         ours,

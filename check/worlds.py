@@ -27,7 +27,7 @@ from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.models.interface import Model, Visibility
 from decgraph.runtime.models.reading import AnyReading, AnyScores
-from decgraph.runtime.models.spelling import spelled
+from decgraph.runtime.models.spelling import Spelling, spelled
 from decgraph.runtime.models.table import TableAdapter, TableModel
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.text import Detokenizer, detokenizer_of
@@ -86,7 +86,7 @@ def models_for(
             else:
                 made = StyledModel(len(pieces), s, style, kind=sort, heads=count, name=p.name, vocab=vocab, context=context)
                 made.counted = counted
-            made.spelling = spelled(pieces)
+            made.spelling = AnyTokens(pieces, seed)
             out[p.name] = families[family] = made
         elif kind == "features":
             target = families[family]
@@ -101,6 +101,18 @@ def models_for(
         else:
             raise DecError(f"there is no small model for `{p.name}` ({kind})")
     return out
+
+
+class AnyTokens(Spelling):
+    """A small vocabulary in which a text that a program names as a token is any of them: a proof is for every tokenizer."""
+
+    def __init__(self, pieces: Sequence[str], seed: int) -> None:
+        known = spelled(pieces)
+        super().__init__(known.pieces, known.encode)
+        self.seed = seed
+
+    def token(self, text: str) -> int:
+        return random.Random(f"text {self.seed} {text}").randrange(len(self.pieces))
 
 
 def _visibility(kind: str, visibility: str) -> Visibility:
@@ -171,8 +183,11 @@ def params_for(
             if t.elem == "list" and isinstance(t.of[0], Type) and t.of[0].elem == "token":  # of which small worlds lack some
                 out[p.name] = [[x % vocab for x in tokens] for tokens in cast(Sequence[Sequence[int]], p.default)]
             elif t.elem == "token":
-                tokens = cast("int | tuple[int, ...]", p.default)
-                out[p.name] = [x % vocab for x in tokens] if isinstance(tokens, tuple) else tokens % vocab
+                tokens = cast("int | str | tuple[int, ...]", p.default)
+                if isinstance(tokens, str):
+                    out[p.name] = r.randrange(vocab)
+                else:
+                    out[p.name] = [x % vocab for x in tokens] if isinstance(tokens, tuple) else tokens % vocab
         elif t.elem == "text":
             out[p.name] = "a"
         elif t.elem == "token" and not t.dims:
@@ -320,6 +335,8 @@ def world(
     """The world of a plan."""
     f = module.entry
     known = facts(module, f)
+    if claim.bound:  # it is about whole requests
+        plan = replace(plan, arbitrary=None, committed=0, steps=None)
     pinned = {**dict(plan.params), **dict(fixed or {})}
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
     if claim.for_greedy:

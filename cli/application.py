@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 import decgraph
 from decgraph.cli import completion, output, parsing
 from decgraph.cli.verbs import GROUPS
+from decgraph.errors import DecError
 
 NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 WIDE = 30
@@ -28,19 +31,12 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's context, which typer may bring itself
         self.words = tuple(args)
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter:
-            raise
-        except Exception as error:  # click's error of an unknown option, whose class is where typer keeps it
-            known = parsing.renamed(getattr(error, "option_name", ""), [name for p in self.params for name in p.opts])
-            raise known or error from None
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as stop:  # typer ends without a word
-            raise typer.Exit(output.report(stop)) from None
+        rest = super().parse_args(ctx, args)
+        first = ctx.params.get("algorithm")
+        if isinstance(first, str) and first.startswith("-"):  # of a verb that takes an algorithm's parameters as options
+            hint = f"{ctx.command_path} ALGORITHM first, and its parameters behind it"
+            raise parsing.unknown("option", first, (), parsing.options_of(ctx), hint)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         records = [(p, p.get_help_record(ctx)) for p in self.get_params(ctx)]
@@ -57,7 +53,16 @@ class Verb(TyperCommand):
 
 
 class Verbs(TyperGroup):
-    """The verbs in groups, and those of a verb in one."""
+    """The verbs in groups, and those of a verb in one; without one, their help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:  # typer ends without a word
+            raise typer.Exit(output.report(stop)) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         groups = GROUPS if "run" in self.commands else {}
@@ -124,7 +129,6 @@ def of(arguments: Iterable[str], verbs: Mapping[str, str]) -> typer.Typer:
     app = typer.Typer(
         help="A compiler for decoding algorithms: run them on real models, prove what they claim.",
         cls=Verbs,
-        no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -146,6 +150,32 @@ def of(arguments: Iterable[str], verbs: Mapping[str, str]) -> typer.Typer:
             settings = getattr(module, "settings", None)
             app.command(verb, help=words, context_settings=settings, cls=Verb)(module.command)
     return app
+
+
+def refused(error: BaseException, arguments: Sequence[str]) -> BaseException:
+    """What click raises about a command line, as a DecError; Ctrl-C, which typer makes an end of its own; others as they are.
+    Classes are known by what they have: they are click's, or of a copy that typer brings."""
+    if isinstance(error, typer.Abort):
+        return error.__cause__ or KeyboardInterrupt()
+    if not hasattr(error, "format_message"):
+        return error
+    context: Any = getattr(error, "ctx", None)
+    parameter: Any = getattr(error, "param", None)
+    path = context.command_path if context else " ".join(["decgraph", *arguments[:1]])
+    hint = f"{path} --help"
+    if hasattr(error, "possibilities"):
+        return parsing.unknown("option", getattr(error, "option_name", ""), (), parsing.options_of(context), hint)
+    message = str(getattr(error, "message", "")).rstrip(".").removeprefix("Input ")
+    if parameter is not None:
+        name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.name.upper()
+        words = [part for word in arguments for part in word.split("=", 1)]
+        given = next((f" {value}" for word, value in pairwise(words) if word in parameter.opts), "")
+        return DecError(f"{name}{given}: {message.partition(',')[0]}" if message else f"{name} is missing", hint=hint)
+    verb = re.search(r"command '?([^'. ]*)", message)
+    if verb and isinstance(context.command, Verbs):
+        near = difflib.get_close_matches(verb[1], context.command.commands, 1, 0.5)
+        return DecError(f"there is no verb {verb[1]}", hint=f"{path} {near[0]}" if near else hint)
+    return DecError(message[:1].lower() + message[1:], hint=hint)
 
 
 def elsewhere() -> None:

@@ -21,6 +21,7 @@ from decgraph.runtime import progress
 settings = options.LENIENT
 FORMATS = {"table": (".md", ".txt"), "md": (".md", ".txt"), "csv": (".csv",), "latex": (".tex",), "json": (".json",)}
 """How tables are written, with the endings of their files."""
+PICTURES = (".pdf", ".svg", ".png")
 ON_SHIPPED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "token_recycling", "lookahead")
 ON_OWN = ("autoregressive", "prompt_lookup")
 
@@ -59,7 +60,13 @@ def command(
     format: Annotated[str, option("--format", help="table, md, csv, latex or json.")] = "table",
     out: Annotated[Path | None, option("--out", "-o", help="Write that to this file, not to stdout.")] = None,
     results: Annotated[Path | None, option("--results", help="Write everything measured to this file as well.")] = None,
-    plot: Annotated[Path | None, option("--plot", help="Draw it into this folder, as PNG and SVG.")] = None,
+    plot: Annotated[
+        Path | None,
+        option("--plot", help="Draw it: into a folder as PNG and SVG, or FILE.pdf (.svg, .png) as FILE-ratios.pdf."),
+    ] = None,
+    style: Annotated[
+        str | None, option("--style", help="A style file of matplotlib for --plot, or the name of a style.")
+    ] = None,
     quiet: Annotated[bool, option("--quiet", "-q", help="No word of how far it is.")] = False,
     json: Annotated[bool, option("--json", help="As --format json.")] = False,
 ) -> None:
@@ -72,9 +79,8 @@ def command(
     # Mistakes in the command line are reported before anything is loaded.
     placed, format = models.placed(), "json" if json else format
     if max_tokens < 2:
-        raise DecError(f"--max-tokens is {max_tokens}; the time a token takes needs 2 at least")
-    if format not in FORMATS:
-        raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
+        raise DecError(f"--max-tokens is {max_tokens}; the time a token takes needs 2 at least", hint="--max-tokens 64")
+    parsing.one_of("format", format, FORMATS)
     model, drafter = models.model, models.drafter
     targets = [item for item in model or () if "=" not in item]
     parts = parsing.pairs([item for item in model or () if "=" in item], "--model")
@@ -85,10 +91,13 @@ def command(
     if drafter is not None and small is not None:
         raise DecError("there are two drafters", hint="either --drafter or --model drafter=FOLDER")
     asked_for = {ending: f"--format {name}" for name, endings in FORMATS.items() for ending in endings}
-    other = asked_for.get(out.suffix.lower(), "--plot FOLDER draws pictures") if out is not None else ""
+    other = asked_for.get(out.suffix.lower(), "--plot FOLDER or FILE.pdf draws pictures") if out is not None else ""
     output.check_writable(out, *FORMATS[format], what=f"--format {format}", instead=other)
     output.check_writable(results, ".json")
-    output.check_folder(plot)
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        output.check_folder(plot)
+    if style is not None and plot is None:
+        raise DecError("--style is of what --plot draws", hint="--plot FOLDER")
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     extras.check("models", *(["plots"] if plot is not None else []))
@@ -98,7 +107,7 @@ def command(
     from decgraph.bench.measure import MeasureSettings
 
     if plot is not None:
-        plots.check(plot)
+        plots.check(plot, style)
     named, direct = apart([*(algorithms or ()), *context.args])
     if all_ and named:
         raise DecError(
@@ -123,7 +132,7 @@ def command(
     if results is not None:
         write(results, json_.dumps(document, indent=1) + "\n")
     if plot is not None:
-        for path in plots.draw(document, plot):
+        for path in plots.draw(document, plot, style):
             print(f"drawn {path}", file=sys.stderr)
     if format == "table" and out is None:
         for run in document["runs"]:
@@ -139,7 +148,8 @@ def command(
     if any(run["interrupted"] for run in document["runs"]):
         raise typer.Exit(output.INTERRUPTED)
     if faults := [fault for run in document["runs"] for fault in compare.wrong(run)]:
-        raise DecError("; ".join(faults))
+        output.show_user_error(DecError("; ".join(faults)))
+        raise typer.Exit(output.FAILED)
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
 

@@ -27,8 +27,6 @@ EACH = 3.0
 on two cores. What is not decided by then is undecided."""
 COLOURS = {"proved": "bold green", "holds": "green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
 COLOURS_INSIDE = {"inside": "bold", "kept": "green", "weaker": "yellow", "lost": "bold red"}
-UNDECIDED = 3
-INTERRUPTED = 130
 
 
 @options.grouped
@@ -91,8 +89,7 @@ def command(
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
     if seconds is not None and not seconds > 0:
         raise decgraph.DecError("--seconds needs a number above 0", hint="--seconds 60")
-    if require not in (None, "proved", "holds"):
-        raise decgraph.DecError(f"--require is {require}", hint="--require proved, or --require holds")
+    parsing.one_of("verdict", require, ("proved", "holds"))
     output.check_writable(html, ".html", ".htm", what="a page", instead="--json prints JSON")
     fewest = models if models is not None else FEWER if all_ else MODELS
     worlds: CheckOptions = {
@@ -102,14 +99,14 @@ def command(
         "seconds": EACH if seconds is None and all_ else seconds,
     }
     certificates.check_place(certificate, len(words) != 1)
-    if engine is not None and (engine not in ENGINES or len(words) != 1):
-        wrong = f"--engine is {engine}" if engine not in ENGINES else "--engine goes with one algorithm"
-        raise decgraph.DecError(wrong, hint=f"decgraph check speculative --engine {ENGINES[0]}; or {', '.join(ENGINES[1:])}")
+    parsing.one_of("engine", engine, ENGINES)
+    if engine is not None and len(words) != 1:
+        raise decgraph.DecError("--engine goes with one algorithm", hint=f"decgraph check speculative --engine {ENGINES[0]}")
     one = decgraph.load(words[0]) if len(words) == 1 else None
     if verify is not None:
         if one is None:
             raise decgraph.DecError("--verify goes with one algorithm", hint="decgraph check speculative --verify proof.json")
-        raise typer.Exit(0 if certificates.verified(one, verify, not shown.quiet) else output.USER_ERROR)
+        raise typer.Exit(0 if certificates.verified(one, verify, not shown.quiet) else output.FAILED)
     if one is not None:
         worlds["params"] = parsing.pairs(set_ or (), "--set") | parsing.direct(context.args, one.params, context)
         worlds["externs"] = parsing.functions(extern or ())
@@ -140,20 +137,20 @@ def command(
     elif one is None and not shown.quiet:
         show_total(reports)
     if any(r.interrupted for r in reports):
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(output.INTERRUPTED)
     if any(r.faults for r in reports):
         raise typer.Exit(output.INTERNAL_ERROR)
     if any(r.verdict == "refuted" for r in reports) or there is not None and there.drafts.verdict == "refuted":
-        raise typer.Exit(output.USER_ERROR)
+        raise typer.Exit(output.FAILED)
     less = [r for r in reports if require is not None and not r.suffices(require) and (r.claims or not all_)]
     for r in less:
         if r.verdict == "proved":
             said = "; ".join(premise.says for premise in r.premises)
             print(f"--require proved: {r.name} is proved under a premise ({said})", file=sys.stderr)
     if less:
-        raise typer.Exit(output.USER_ERROR)
+        raise typer.Exit(output.FAILED)
     if any(r.verdict == "undecided" for r in reports):
-        raise typer.Exit(UNDECIDED)
+        raise typer.Exit(output.UNDECIDED)
 
 
 def decide(
@@ -202,7 +199,7 @@ def decide(
         except KeyboardInterrupt:
             print(f"interrupted: {len(reports)} of {len(names)} were checked", file=sys.stderr)
             show_total(reports)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(output.INTERRUPTED) from None
     return reports
 
 

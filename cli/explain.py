@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph.cli import completion, options, output, parsing
+from decgraph.cli import completion, options, output, parsing, words
+from decgraph.dsl.explain import MARGIN, WIDTH
 
 COST = "Each model call of a step: why it is there, what it computes, fused or reused or why not, what a change would save."
 CODE = re.compile(r"[EW]\d{3}")
@@ -22,19 +23,23 @@ def command(
     algorithm: Annotated[
         str,
         typer.Argument(
-            help="A name that `decgraph list` prints, a .dec file, or an error's code.", autocompletion=completion.algorithms
+            help="A name that `decgraph list` prints, a .dec file, a word of the language, or an error's code.",
+            autocompletion=completion.algorithms,
         ),
     ],
     cost: Annotated[bool, typer.Option("--cost", help=COST)] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="With --cost: a parameter's value: gamma=4.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Say what an algorithm does, in words and as a drawing of its step; or what an error's code means."""
+    """Say what an algorithm does, in words and as a drawing of its step; or what a word or an error's code means."""
     if set_ and not cost:
         raise decgraph.DecError("--set is for --cost", hint="decgraph explain speculative --cost --set gamma=4")
     if CODE.fullmatch(algorithm):
         text = page(algorithm)
         output.emit_json({"code": algorithm, "text": text}) if json else output.print_markdown(text)
+        return
+    if not cost and algorithm not in decgraph.stdlib.names() and (found := words.word(algorithm)) is not None:
+        output.emit_json(asdict(found)) if json else show(found.text)
         return
     chosen = decgraph.load(algorithm)
     if cost:
@@ -48,10 +53,15 @@ def command(
     if json:
         output.emit_json({**asdict(explanation), "file": chosen.path, "source": chosen.source})
         return
+    show(explanation.text)
+
+
+def show(text: Callable[[int], str]) -> None:
+    """A text for a width, its headings in bold."""
     from rich.text import Text
 
     screen = output.console()
-    shown = Text(explanation.text(screen.width) if screen.is_terminal else explanation.text())
+    shown = Text(text(screen.width if screen.is_terminal else WIDTH + MARGIN))
     shown.highlight_regex(r"(?m)^[a-z]\w*( \w+)*(, drawn)?$", "bold")
     shown.highlight_regex(r"(?m)^ {1,4}\d+  ", "dim")
     screen.print(shown)

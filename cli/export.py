@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import decgraph
 from decgraph.cli import options, output, parsing
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(add_completion=False)
 
 
 @app.callback()
@@ -30,6 +32,7 @@ def hf(
 
     chosen = decgraph.load(algorithm)
     output.check_folder(out)
+    say_refuted(chosen, algorithm)
     folder = out if out is not None else Path(chosen.name)
     files = export(chosen, folder, force=force)
     if json:
@@ -38,6 +41,12 @@ def hf(
         for path in files:
             print(f"wrote {path}")
         print(f"next, as its README.md says in full:\n{call(chosen, str(folder))}")
+
+
+def say_refuted(chosen: decgraph.Algorithm, algorithm: str, values: Mapping[str, Any] | None = None) -> None:
+    """A warning where a check of two seconds refutes a claim: the other library would run it all the same."""
+    if chosen.check(params=values, models=2, seconds=2).verdict == "refuted":
+        warnings.warn(f"what {chosen.name} claims is refuted: decgraph check {algorithm} shows a counterexample")
 
 
 As = Annotated[str, typer.Option("--as", help="The interface: logits, drafts or dllm; default: the first one that fits.")]
@@ -84,6 +93,7 @@ def write(
     if path.exists() and not force:
         raise decgraph.DecError(f"{path} is there already", hint="--force, or another --out")
     output.check_writable(path, ".py", what="Python")
+    say_refuted(chosen, algorithm, values)
     output.write(path, file.text)
     one, found = file.interface, file.trial
     if as_json:

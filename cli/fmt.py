@@ -47,9 +47,9 @@ def command(
     if json:
         output.emit_json({"files": rows})
     if faults:
-        raise DecError(faults) if not json else typer.Exit(output.USER_ERROR)
+        raise DecError(faults) if not json else typer.Exit(output.REFUSED)
     if check and any(row["changed"] for row in rows):
-        raise typer.Exit(output.USER_ERROR)
+        raise typer.Exit(output.FAILED)
 
 
 def expand(paths: list[Path]) -> list[Path]:

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from decgraph import stdlib
-from decgraph.cli import completion, options, output
+from decgraph.cli import completion, options, output, parsing
 from decgraph.cli.options import option
-from decgraph.errors import DecError
 
 CLAIMS = (*stdlib.PROMISES, "none")
 
@@ -52,19 +51,17 @@ def command(
     A claim in brackets holds under a condition. Algorithms with a * call functions that you hand over; with a stand-in one is
     tried so: `decgraph run mcts --extern demo:reward`.
     """
-    for name, value, known in (("status", status, stdlib.STATUSES), ("kind", kind, stdlib.KINDS), ("claim", claim, CLAIMS)):
-        if value is not None and value not in known:
-            raise DecError(f"there is no {name} {value!r}", hint=f"one of {', '.join(known)}")
+    for name, value, known in (("status", status, stdlib.STATUSES), ("kind", kind, stdlib.KINDS), ("claim", claim, CLAIMS),
+                               ("family", family, sorted({row.family for row in stdlib.catalogue().values()}))):  # fmt: skip
+        parsing.one_of(name, value, known)
     if owed:
         missing = [row for row in stdlib.owed() if family in (None, row.family)]
-        check(family, {row.family for row in stdlib.catalogue().values()})
         if json:
             output.emit_json([asdict(row) for row in missing])
             return
         output.print_table(("name", "family", "wave", "why"), [(r.name, r.family, str(r.wave), r.note) for r in missing])
         return
     entries = [*stdlib.entries()]
-    check(family, {entry.family for entry in entries})
     entries = [e for e in entries if family in (None, e.family) and status in (None, e.status)]
     entries = [e for e in entries if kind in (None, *e.kinds) and claim in (None, *(e.promises or ["none"]))]
     for word in words or ():
@@ -86,9 +83,3 @@ def command(
 def marked(entry: stdlib.Entry) -> str:
     """Its name, with a star where it calls functions of its user's."""
     return f"{entry.name}{' *' * bool(entry.externs)}"
-
-
-def check(family: str | None, known: set[str]) -> None:
-    """Raises DecError for a family that no algorithm is of."""
-    if family is not None and family not in known:
-        raise DecError(f"there is no family {family!r}", hint=f"one of {', '.join(sorted(known))}")

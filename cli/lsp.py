@@ -21,7 +21,7 @@ def command(
     Editors start it themselves; docs/editors.md says how to set them up. It needs the extra `editor`.
     """
     if tcp and stdio:
-        raise DecError("--tcp and --stdio exclude each other")
+        raise DecError("--tcp and --stdio exclude each other", hint="one of them; editors use --stdio")
     try:
         from decgraph.editor.server import make
     except ModuleNotFoundError as error:

@@ -23,7 +23,7 @@ from decgraph.cli.verbs import verbs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 1 (your input), 2 (usage), 70 (a bug of ours), 130 (interrupted)."""
+    """Run one command; its exit code is one of those at the top of `output`."""
     if argv is None and os.environ.get(completion.VARIABLE, "").startswith("complete_"):
         return completion.answer(os.environ)
     from decgraph.cli import application, clock, output
@@ -38,16 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = output.warn
             with uncollected():
                 app = application.of(arguments, verbs())
-            app(args=arguments, prog_name="decgraph", obj=clock.process_began() if argv is None else time.perf_counter())
+            began = clock.process_began() if argv is None else time.perf_counter()
+            code = app(args=arguments, prog_name="decgraph", obj=began, standalone_mode=False) or 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        cause = stop.__context__ and stop.__context__.__cause__
-        if isinstance(cause, KeyboardInterrupt):  # while typer read the options: it ends without a word
-            code = output.report(cause)
     except BaseException as error:  # everything a verb can raise becomes a message and a code here
-        code = output.report(error, arguments)
-    else:
-        code = 0
+        code = output.report(application.refused(error, arguments), arguments)
     try:
         if not sys.stdout.closed:  # a language server closes it
             sys.stdout.flush()

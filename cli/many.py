@@ -59,4 +59,4 @@ def run_all(
         console.print(Text(f"{len(results)} prompts, {tokens} tokens, {calls} target calls; {times}", "bold"))
     if any(r.reason == "interrupted" for r in results):
         return output.INTERRUPTED
-    return output.USER_ERROR if any(r.error is not None for r in results) else 0
+    return output.FAILED if any(r.error is not None for r in results) else 0

@@ -18,6 +18,7 @@ from decgraph.cli import completion, options, output, threads
 from decgraph.cli.clock import brief, timing
 from decgraph.cli.options import option
 from decgraph.runtime import progress
+from decgraph.runtime.defaults import defaults
 from decgraph.runtime.prompt_files import digest
 from decgraph.runtime.session import check_params
 from decgraph.runtime.trace import ended_text
@@ -35,12 +36,13 @@ NAMED = "A name that `decgraph list` prints, or a .dec file."
 def command(
     context: typer.Context,
     prompts: Annotated[Path, typer.Argument(help='Prompts: .jsonl, {"id": 7, "prompt": "..."} on a line, or .txt.')],
-    algorithm: Annotated[str, option("--algorithm", "-a", help=NAMED, autocompletion=completion.algorithms)],
     out: Annotated[Path, option("--out", "-o", help="The results: a line of JSON for every prompt, as it ends.")],
     models: options.AlgorithmOptions,
     request_options: options.RequestOptions,
     shown: options.OutputOptions,
     talk: options.Chat,
+    algorithm: Annotated[str | None, option("--algorithm", "-a", help=NAMED, autocompletion=completion.algorithms)] = None,
+    tuned: Annotated[Path | None, option("--tuned", help="What `decgraph tune` wrote; other options go before it.")] = None,
     resume: Annotated[
         bool, option("--resume", help="Go on with a file of results; what is in it is not decoded again.")
     ] = False,
@@ -61,7 +63,7 @@ def command(
     if ray:
         extras.check("models", "ray")
     threads.few()  # Ray gives its workers as many as their CPUs
-    from decgraph.cli.profiled import contents_of
+    from decgraph.cli import profiled
     from decgraph.scale import local, on_ray, rows
     from decgraph.scale.decoder import Decoder
     from decgraph.scale.output import JsonLinesOutput
@@ -70,10 +72,14 @@ def command(
         raise decgraph.DecError("--workers and --address go with --ray", hint="--ray --workers 2")
     talk.check()
     placed = models.placed()
-    chosen = decgraph.load(algorithm)
-    params = models.params(context, chosen.params)
+    applied = profiled.read(tuned, batch, algorithm) if tuned is not None else None
+    if applied is None and algorithm is None:
+        raise decgraph.DecError("map needs an algorithm", hint="--algorithm speculative, or --tuned FILE that `tune` wrote")
+    chosen = decgraph.load(str(algorithm)) if applied is None else applied.algorithm
+    params, folders = models.params(context, chosen.params), models.folders(chosen.models)
+    if applied is not None:
+        params, folders = {**applied.params, **params}, {**applied.models, **folders}
     check_params(chosen.function, params, unread=True)
-    folders = models.folders(chosen.models)
     fields = request_options.fields(chosen)
     externs = models.functions(chosen)
     if "allow" in fields:
@@ -82,13 +88,14 @@ def command(
     placed = placed.reserved(gpus, local=own) if ray else placed.resolved()
     decoder = Decoder(
         chosen, folders, params, batch=batch, chat=talk.chat, system=talk.system, externs=externs or None,
-        backend=models.backend, device=placed.device, dtype=placed.dtype, **fields,
+        backend=models.backend, plan=None if applied is None else applied.plan, device=placed.device, dtype=placed.dtype,
+        **fields,
     )  # fmt: skip
     found = rows.read(prompts)
     output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line", but=prompts)
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
                "chat template": [talk.chat, talk.system], "functions": sorted(models.extern or ())}  # fmt: skip
-    decided |= {f"content of {name}": found for name, found in contents_of(folders).items()}
+    decided |= {f"content of {name}": found for name, found in profiled.contents_of(folders).items()}
     decided |= {f"content of {one}": digest(Path(one.rpartition(":")[0]).read_bytes()) for one in models.extern or ()}
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()
     with (
@@ -109,6 +116,8 @@ def command(
             elif decodable:
                 session = decoder.session
                 session.load_seconds = time.perf_counter() - done.started
+                if applied is not None:
+                    applied.warn(session, folders, {**defaults(session), **fields}["temperature"], batch)
                 local.run(decoder, decodable, done.tell)
         except KeyboardInterrupt:
             done.interrupted = True
@@ -171,4 +180,4 @@ class _Told:
                 print(f"{todo} rows are left; --resume goes on", file=sys.stderr)
         if self.interrupted:
             return output.INTERRUPTED
-        return output.USER_ERROR if self.errors or failed else 0
+        return output.FAILED if self.errors or failed else 0

@@ -41,6 +41,14 @@ def algorithm(help: str = "A name that `decgraph list` prints, or a .dec file.")
     return typer.Argument(help=help, autocompletion=completion.algorithms)
 
 
+def positional(algorithm: str | None, context: typer.Context) -> str | None:
+    """An algorithm that may be left out: the first of the algorithm's own parameters then arrives in its place."""
+    if algorithm is None or not algorithm.startswith("-"):
+        return algorithm
+    context.args.insert(0, algorithm)
+    return None
+
+
 Set = Annotated[
     list[str] | None,
     option("--set", help="A parameter: gamma=4. Also as --gamma 4.", autocompletion=completion.settings),

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-USER_ERROR = 1
-INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+FAILED = 1  # it was done, and the answer is no: a claim is refuted, a run ended in an error, a file would change
+REFUSED = 2  # it cannot be done as it was asked: a DecError about the command line, a program, a model or a file
+UNDECIDED = 3  # of a check: a claim is neither proved nor refuted
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours
 INTERRUPTED = 130  # 128 + SIGINT
 TRACEBACK = "DECGRAPH_TRACEBACK"  # set to 1: bugs of ours, and what ends a run, show where they happened
 
@@ -186,15 +188,15 @@ def print_markdown(text: str) -> None:
 def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     """Say on stderr what went wrong, and return the exit code.
 
-    1: the program, the request or a file cannot be used (`DecError`); with `--json` among the arguments this
-    is a JSON document on stdout as well. 70: a bug in decgraph, with how to see it again. 130: interrupted.
+    What is refused (`DecError`) is with `--json` among the arguments a JSON document on stdout as well; a bug in decgraph is
+    said with how to see it again.
     """
     if isinstance(error, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         silence_stdout()
-        return USER_ERROR
+        return FAILED
     if (known := lacking(error)) is not None:
         known.__cause__, error = error, known
     if isinstance(error, DecError):
@@ -203,7 +205,7 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
             traceback.print_exception(error.__cause__)
         if "--json" in arguments:
             emit_json({"error": str(error), "codes": list(error.codes)})
-        return USER_ERROR
+        return REFUSED
     show_internal_error(error, arguments)
     return INTERNAL_ERROR
 

@@ -6,6 +6,7 @@ import difflib
 import importlib.util
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,12 @@ def keys(items: Iterable[str], file: Path | None) -> list[str]:
             raise DecError(f"{file} has no API key", hint="one a line")
         found += [line for line in lines if line]
     return found
+
+
+def one_of(what: str, value: str | None, known: Iterable[str]) -> None:
+    """Raises DecError for a word that is given and is not one of those that are known."""
+    if value is not None and value not in known:
+        raise DecError(f"there is no {what} {value!r}", hint=f"one of {', '.join(known)}")
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
@@ -120,11 +127,22 @@ FORMER = {
 """Names that options had before, or have at other programs, by the one that they have here; docs/python.md."""
 
 
-def renamed(word: str, options: Sequence[str]) -> DecError | None:
-    """What to say of an option that goes by another name here; None for others."""
+def unknown(what: str, word: str, known: Sequence[str], options: Sequence[str], hint: str) -> DecError:
+    """What to say of an option or an argument that a verb does not have: its name here, the nearest of the algorithm's
+    parameters (`known`) and of the verb's options, or `hint`."""
     name = word.partition("=")[0]
-    new = next((one for one in FORMER if one in options and name in FORMER[one]), None)
-    return None if new is None else DecError(f"there is no option {name}; it is {new} here")
+    if new := next((one for one in FORMER if one in options and name in FORMER[one]), None):
+        return DecError(f"there is no option {name}; it is {new} here", hint=new)
+    names = [*known, *(one[2:].replace("-", "_") for one in options)]
+    near = difflib.get_close_matches(name.lstrip("-").replace("-", "_"), names, 1, 0.5)
+    if what == "argument" and "--prompt" in options and not near and "=" not in word:
+        hint = f"a prompt is an option: --prompt {shlex.quote(word)}"
+    return DecError(f"there is no {what} {word}", hint=f"did you mean --{near[0].replace('_', '-')}?" if near else hint)
+
+
+def options_of(context: Any) -> list[str]:  # Any: click's context, which typer may bring itself
+    """The long names of a verb's options."""
+    return [name for one in context.command.params for name in one.opts if name.startswith("--")]
 
 
 def direct(words: Sequence[str], known: Iterable[str], context: typer.Context) -> dict[str, str]:
@@ -134,20 +152,18 @@ def direct(words: Sequence[str], known: Iterable[str], context: typer.Context) -
     """
     out: dict[str, str] = {}
     rest, known = list(words), list(known)
-    options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+    for name in known:  # an option of the verb goes before a parameter of the same name
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            warnings.warn(f"{option} is an option of {context.command_path}; the parameter is --set {name}=...")
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         name = name.lstrip("-").replace("-", "_")
         if not word.startswith("--") or name not in known:
-            if (error := renamed(word, options)) is not None:
-                raise error
-            near = difflib.get_close_matches(name, [*known, *(one[2:].replace("-", "_") for one in options)], 1, 0.5)
-            hint = f"did you mean --{near[0].replace('_', '-')}?" if near else f"parameters: {', '.join(known) or 'none'}"
             what = "option" if word.startswith("-") else "argument"
-            if what == "argument" and "--prompt" in options and not near and not equals:
-                hint = f"a prompt is an option: --prompt {shlex.quote(word)}"
-            raise DecError(f"there is no {what} {word}", hint=hint)
+            raise unknown(what, word, known, options_of(context), f"parameters: {', '.join(known) or 'none'}")
         if not equals:
             if not rest:
                 raise DecError(f"{word} has no value", hint=f"{word} 4")

@@ -124,7 +124,7 @@ class ReplState:
                     self.obey(*line.split(None, 1)) if line.startswith("/") else self.answer(line)
             except decgraph.DecError as error:
                 output.show_user_error(error)
-                code = 0 if person else output.USER_ERROR
+                code = 0 if person else output.FAILED
 
     def obey(self, word: str, rest: str = "") -> None:
         """Run a command. Raises DecError for an unknown one, and for one that fails."""

@@ -38,12 +38,12 @@ settings = options.LENIENT
 @options.grouped
 def command(
     context: typer.Context,
-    algorithm: Annotated[str, options.algorithm()],
     given_prompt: options.PromptOptions,
     models: options.AlgorithmOptions,
     request_options: options.RequestOptions,
     shown: options.OutputOptions,
     wishes: planning.Wishes,
+    algorithm: Annotated[str | None, options.algorithm()] = None,
     prompts: Annotated[Path | None, option("--prompts", help="Prompts, decoded together: .txt, one a line, or .jsonl.")] = None,
     batch: Annotated[int, option("--batch", min=1, help="With --prompts: how many at a time.")] = 8,
     logprobs: Annotated[int | None, option("--logprobs", help="With --json: of the tokens, and of the n likeliest.")] = None,
@@ -62,17 +62,19 @@ def command(
     """
     if logprobs is not None and not shown.json:
         raise decgraph.DecError("--logprobs are printed as JSON alone", hint="--json")
-    placed = models.placed()
-    chosen = decgraph.load(algorithm)
+    placed, applied, algorithm = models.placed(), None, options.positional(algorithm, context)
+    if tuned is not None:
+        from decgraph.cli import profiled
+
+        applied = profiled.read(tuned, batch if prompts is not None else 1, algorithm)
+    elif algorithm is None:
+        raise decgraph.DecError("run needs an algorithm", hint="decgraph run speculative, or --tuned FILE that `tune` wrote")
+    chosen = decgraph.load(algorithm) if applied is None else applied.algorithm
     if cache is not None:
         chosen = chosen.cached(cache)
     params = models.params(context, chosen.params)
     folders = models.folders(chosen.models)
-    applied = None
-    if tuned is not None:
-        from decgraph.cli import profiled
-
-        applied = profiled.read(tuned, chosen)
+    if applied is not None:
         params, folders = {**applied.params, **params}, {**applied.models, **folders}
     known = check_params(chosen.function, params, unread=True)
     plan = wishes.plan() if wishes.any else applied.plan if applied is not None else None
@@ -96,7 +98,7 @@ def command(
     fields |= {"bans": parsing.tokens(ban, "--ban", session.tokenizer)} if ban else {}
     if applied is not None:
         heat = {**defaults(session), **fields}["temperature"]
-        applied.warn(chosen, session, folders, heat, batch if prompts is not None else 1)
+        applied.warn(session, folders, heat, batch if prompts is not None else 1)
     if eos:
         fields["eos"] = parsing.tokens(eos, "--eos", session.tokenizer)
     for one in texts:
@@ -119,7 +121,9 @@ def command(
     if result.reason == "interrupted":
         raise typer.Exit(output.INTERRUPTED)
     if result.error is not None:
-        raise typer.Exit(output.USER_ERROR) if shown.json else unnumbered(result.error)
+        if not shown.json:
+            output.report(unnumbered(result.error))
+        raise typer.Exit(output.FAILED)
 
 
 def open_session(

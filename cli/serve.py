@@ -22,6 +22,8 @@ FORWARDED = "Proxies whose X-Forwarded-For and -Proto are believed; '*' for all.
 
 OTLP = "Send a trace of each request to this OpenTelemetry collector: http://localhost:4318/v1/traces."
 
+TUNED = "What `decgraph tune` wrote: requests that name no algorithm get its choice for as many as are running."
+
 GENERATION = "Sampling that a request leaves out: auto, the model's generation_config.json; none; or a folder with one."
 
 
@@ -32,6 +34,7 @@ def command(
         list[str] | None, option("--algorithm", "-a", help=ALGORITHM, autocompletion=completion.algorithms)
     ] = None,
     set_: options.Set = None,
+    tuned: Annotated[Path | None, option("--tuned", help=TUNED)] = None,
     name: Annotated[str | None, option("--name", help="What clients call the model; default: its folder's name.")] = None,
     host: Annotated[str, option("--host", help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, option("--port", min=0, max=65535, help="0 is any free port.")] = 8000,
@@ -68,6 +71,17 @@ def command(
     if len(plain) > 1:
         raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
     by_name = parsing.folders([one for one in model or () if "=" in one], {})
+    loads = []
+    if tuned is not None:
+        from decgraph.cli import profiled
+        from decgraph.runtime.tune.profile import Profile
+
+        profile = Profile.read(tuned)
+        loads = [profiled.applied(profile, load) for load in profile.loads]
+        if model is None and drafter is None:
+            own = {name: folder for one in loads for name, folder in one.foreign.items()}
+            plain = [own.pop(name) for name in [next(iter(loads[0].algorithm.models))] if name in own]
+            by_name = {name: folder for name, folder in own.items() if folder not in plain}
     for one in (*plain, *([drafter] if drafter else [])):
         decgraph.zoo.known().check(one)
     for origin in cors or ():
@@ -78,7 +92,7 @@ def command(
     for file in filter(None, (ssl_certfile, ssl_keyfile)):
         if ssl_certfile is None or not file.is_file():
             what = "--ssl-keyfile goes with --ssl-certfile" if ssl_certfile is None else f"cannot read {file}: no such file"
-            raise decgraph.DecError(what)
+            raise decgraph.DecError(what, hint="--ssl-certfile FILE.pem --ssl-keyfile FILE.pem")
     try:
         from decgraph.serve import logs
         from decgraph.serve.app import app_of
@@ -87,6 +101,7 @@ def command(
         if (error.name or "").split(".")[0] not in ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"):
             raise
         raise extras.needed("models", "serve", first=error.name or "") from None
+    from decgraph.runtime.defaults import defaults
     from decgraph.serve.catalogue import Catalogue
     from decgraph.serve.generation import Limits
     from decgraph.serve.service import Service
@@ -109,7 +124,7 @@ def command(
         raise decgraph.DecError(f"cannot listen at {host}:{port}: {why}", hint="--port 0 is any free port") from None
     with listening:
         catalogue = Catalogue(
-            algorithm or ["autoregressive"],
+            algorithm or ([] if loads else ["autoregressive"]),
             plain[0] if plain else None,
             drafter=drafter,
             models=by_name,
@@ -119,7 +134,11 @@ def command(
             device=placed.device,
             dtype=placed.dtype,
             generation=generation_config,
+            loads=[(one.load.batch, one.algorithm, one.params) for one in loads],
         )
+        for one in loads:
+            session = catalogue.sessions[one.algorithm.name]
+            one.warn(session, one.models if model is None else {}, defaults(session)["temperature"], one.load.batch)
         most = max_concurrent + max_queue
         limits = Limits(tokens=max_tokens, context=max_context, answers=most, body=max_body, strict=strict_fields)
         service = Service(

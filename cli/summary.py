@@ -39,6 +39,7 @@ def stats_of(stats: Stats) -> dict[str, Any]:
         "unmasked": stats.unmasked,
         "remasked": stats.remasked,
         "draft_errors": dict(stats.draft_errors),
+        **stats.noted,
         "calls": dict(stats.calls),
     }
 
@@ -105,6 +106,9 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
         out.append(("accepted at", "  ".join(depths[:12]) + ("  ..." if len(depths) > 12 else "")))
     for error, count in s.draft_errors.items():
         out.append(("draft ended", f"{count} {'times' if count > 1 else 'time'} by an error: {error}"))
+    for name, figure in s.notes.items():
+        spelt = getattr(session.tokenizer, "decode", None) if figure.token else None
+        out.append((name, f"{figure}" if spelt is None else f"{spelt([int(figure.last)])!r} at last, of {figure.count}"))
     if s.unmasked:
         out.append(("unmasked", f"{s.unmasked} positions" + (f", {s.remasked} masked again" if s.remasked else "")))
     backend = session.machine.name

@@ -116,7 +116,7 @@ def command(
     else:
         tell(traces, [path for path in (out, chrome, plot) if path is not None], show=show, step=step, quiet=shown.quiet)
     if any(run.error for run in traces):
-        raise typer.Exit(output.USER_ERROR)
+        raise typer.Exit(output.FAILED)
 
 
 class LiveRecorder(Recorder):

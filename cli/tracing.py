@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from decgraph.runtime.trace import Noted
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
 from decgraph.views.steps import DraftTree, DrawnNode, RecordedStep, instructive
@@ -42,6 +43,12 @@ def show(console: Console, run: Trace, number: int | None) -> None:
             seen = (node.at(chosen) for node in tree.nodes if node.born <= chosen)
             kinds = {node.kind: SIGNS.get(node.state, "") for node in seen}
             console.print(Text("  ").join(Text(sign + word(one), STYLES[one]) for one, sign in kinds.items()))
+    if run.stats.notes:
+        console.print(Text("\nnotes by step", "bold"))
+        for n, step in enumerate(steps[:MOST], 1):
+            notes = [(e.name, e.value, e.token) for s in step.events if isinstance(e := s.event, Noted)]
+            told = (f"{name} {repr(run.piece(int(value))) if token else f'{value:.4g}'}" for name, value, token in notes)
+            console.print(Text(f"{n:>4} {'  '.join(told)}"), soft_wrap=True)
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
         counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)

@@ -4,90 +4,108 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from decgraph.bench import render
+from decgraph.bench.compare import first_line
+from decgraph.bench.search import fastest
+from decgraph.bench.tuner import TuningOutcome
 from decgraph.cli.tuning import TuningJob
-from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
+from decgraph.runtime.request import Request
 from decgraph.runtime.trace import ended_text
 from decgraph.runtime.tune import facts
-from decgraph.runtime.tune.profile import Profile
-from decgraph.runtime.tune.space import Axis, Setting, shown, spelt
-from decgraph.runtime.tune.tuner import TuningOutcome
+from decgraph.runtime.tune.profile import Profile, TunedLoad
+from decgraph.runtime.tune.space import Axis, Entrant, shown, spelt
 
-HEADINGS = ("", "setting", "tokens/s", "times the default", "(quartiles)", "tokens/call", "runs", "same tokens")
-OTHERS = 8  # settings of the search that the table shows beside the finalists
-
-
-def settings(outcome: TuningOutcome) -> list[Setting]:
-    """What the table shows: the default, the finalists, then what else was met, fastest first and failures last."""
-    default, finals, met = outcome.default, outcome.finals, outcome.searched
-    first = sorted((s for s, f in finals.items() if s != default and f.ratios), key=lambda s: -finals[s].ratio)
-    others = [s for s, f in met.items() if s != default and s not in first and (f.ratios or f.failed)]
-    others.sort(key=lambda s: (bool(met[s].failed), -met[s].ratio))
-    return [default, *first, *others[:OTHERS]]
+HEADINGS = ("at a time", "", "algorithm", "setting", "tokens/s", "times as fast", "tokens/call", "same tokens")
+OTHERS = 8  # that the table shows of each load beside the finalists
 
 
-def rows(job: TuningJob, outcome: TuningOutcome) -> list[tuple[str, ...]]:
-    """The cells under `HEADINGS`. Finalists are shown with the figures of the final rounds alone; of others that ran fewer
-    requests, only the ratio to the default on the same ones can be compared."""
+def rows(job: TuningJob) -> list[tuple[str, ...]]:
+    """The cells under `HEADINGS`: at each load what is compared with, the finalists with the row of a benchmark, then what
+    else was met, whose requests were others, so that only the ratio says something."""
     out: list[tuple[str, ...]] = []
-    final = any(f.ratios for f in outcome.finals.values())
-    for chosen in settings(outcome):
-        f, base = outcome.figures(chosen), chosen == outcome.default
-        mark = "default" if base else "final" if chosen in outcome.finals and f.ratios else ""
-        mark = "tuned" if chosen == outcome.chosen and not outcome.kept_default else mark
-        if f.failed:
-            out.append((mark, shown(chosen), f"cannot run: {f.failed}", "", "", "", "", ""))
-            continue
-        low, high = f.quartiles
-        ratio, spread, same = ("1.00", "", "") if base else (f"{f.ratio:.2f}", f"{low:.2f}-{high:.2f}", f"{f.agreement:.0%}")
-        same = "-" if job.promise == "law" else same  # draws of their own, of one distribution: equal places say nothing
-        same += f" ({f.near_ties} near-ties)" if f.near_ties else ""
-        same += f" ({sum(f.draft_errors.values())} drafts ended by errors)" if f.draft_errors else ""
-        rate = "-" if final and not mark or not f.runs else speed(f.rate)
-        out.append((mark, shown(chosen), rate, ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))
+    for batch, found in job.outcomes.items():
+        met = [one for one in fastest(found.race, len(found.race.entrants), each=OTHERS) if one not in found.finalists]
+        failed = [one for label, one in found.race.entrants.items() if label in found.race.failed]
+        for one in [found.base, *by_ratio(found), *met[:OTHERS], *failed[:OTHERS]]:
+            out.append((str(batch), mark(found, one), one.algorithm, shown(one.setting), *cells(job, found, one)))
     return out
 
 
-def speed(rate: float) -> str:
-    """Tokens a second in three digits or more."""
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+def mark(found: TuningOutcome, one: Entrant) -> str:
+    """What a line is about."""
+    if one == found.chosen:
+        return "chosen"
+    return "compared" if one == found.base else "final" if found.finals is not None and one in found.finalists else ""
 
 
-def summary(job: TuningJob, outcome: TuningOutcome, path: Path) -> list[str]:
+def by_ratio(found: TuningOutcome) -> list[Entrant]:
+    """The finalists, fastest first."""
+    ratios = {one: ratio.value for one in found.finalists if (ratio := found.ratio(one)) is not None}
+    return sorted((one for one in ratios if one.label not in found.race.failed), key=lambda one: -ratios[one])
+
+
+def cells(job: TuningJob, found: TuningOutcome, one: Entrant) -> tuple[str, ...]:
+    """The figures of a line."""
+    if (error := found.race.failed.get(one.label)) is not None:
+        return (f"cannot run: {first_line(error)}", "", "", "")
+    row, ratio = found.rows.get(one.label, {}), found.ratio(one)
+    times = "1.00" if one == found.base else render.shown(ratio.to_json() if ratio is not None else None)
+    same = (
+        "-" if job.promise(one.algorithm) == "law" else ""
+    )  # draws of their own, of one distribution: equal places say nothing
+    if one != found.base and not same and "same_tokens" in row:
+        ties = row["tokens_equal"]["near_ties"]
+        same = f"{row['same_tokens']:.0%}" + (f" ({ties} near-ties)" if ties else "")
+    if ended := sum(row.get("draft_errors", {}).values()):
+        same += f" ({ended} drafts ended by errors)"
+    speed = render.number(row.get("tokens_per_second"), 1)
+    return (speed, times, render.number(row.get("tokens_per_call")), same)
+
+
+def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     """What people want to know, a line each."""
     out = []
-    best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
-    if outcome.interrupted:
+    for batch, found in job.outcomes.items():
+        many, run = (
+            "Alone" if batch == 1 else f"{batch} at a time",
+            [one for one in found.race.entrants.values() if found.race.ran(one)],
+        )
+        others = f"({len(run) - 1} other{'s were' if len(run) != 2 else ' was'} run)"
+        if found.kept_base and job.chosen_among:
+            out.append(f"{many}: nothing is faster than plain decoding ({found.base.label}) beyond the noise {others}.")
+        elif found.kept_base:
+            out.append(f"{many}: nothing measured beats the default, {found.base.label}, beyond the noise {others}: it stays.")
+        else:
+            ratio = found.ratio(found.chosen)
+            assert ratio is not None
+            out.append(f"{many}: {found.chosen.label}, {render.shown(ratio.to_json())} times as fast as {found.base.label}; "
+                       f"{ratio.n} {'prompts' if batch == 1 else 'groups of prompts'}.")  # fmt: skip
+        if missed := [one for one in job.entrants if batch == job.batches[0] and one.label not in found.race.entrants]:
+            out.append(f"There was no time for {len(missed)} of {len(job.entrants)} algorithms: more --seconds.")
+        if not found.enough and not found.interrupted:
+            out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(found.seconds))} or more.")
+    if any(found.interrupted for found in job.outcomes.values()):
         out.append("Interrupted: judged by what was measured until then.")
-    if outcome.kept_default:
-        run = sum(bool(f.ratios) for f in outcome.searched.values())
-        out.append(
-            f"Nothing measured beats the default, {shown(outcome.default)}, beyond the noise ({run} other settings were "
-            "run): it stays."
-        )
-    else:
-        out.append(
-            f"{shown(outcome.chosen)}: {speed(best.rate)} tokens/s, the default {speed(base.rate)}; {best.ratio:.2f} "
-            f"times as fast over {len(best.ratios)} pairs of runs."
-        )
-    where = f"Written to {path}: decgraph run {job.name} --tuned {path}"
-    out.append(where if outcome.judged else "No profile is written.")
-    if not outcome.enough and not outcome.interrupted:
-        out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(outcome.seconds))} or more.")
+    named = "" if job.chosen_among else f" {job.of[job.base.algorithm].algorithm.spec}"
+    out.append(f"Written to {path}: decgraph run{named} --tuned {path}" if written(job) else "No profile is written.")
     if job.changing:
-        said = "" if outcome.kept_default else f": {best.agreement:.1%} of the tokens are the default's"
-        out.append(f"{', '.join(job.changing)} may change what is committed{said}.")
-    elif job.promise == "tokens" and any(f.compared for f in outcome.searched.values()):
-        ties = sum(f.near_ties for figures in (outcome.searched, outcome.finals) for f in figures.values())
-        said = f", but for {ties} near-ties" if ties else ""
-        out.append(f"All settings committed the default's tokens, as the claim says{said}.")
-    elif job.promise == "law":
-        out.append("The claim is in distribution: sampled tokens differ between settings, their distribution does not.")
-    for of in dict.fromkeys((outcome.default, outcome.chosen)):
-        if ended := ended_text(outcome.figures(of).draft_errors):
-            out.append(f"{shown(of)}: {ended}.")
+        out.append(f"{', '.join(job.changing)} may change what is committed.")
+    elif job.temperature:
+        out.append("Requests are sampled: tokens differ, and their distribution is what the claims are about.")
+    elif job.outcomes and not job.chosen_among and job.promise(job.base.algorithm) == "tokens":
+        out.append("All settings committed the default's tokens, as the claim says.")
+    if left:
+        reasons = Counter(reason.partition(": ")[0] for reason in left.values())
+        out.append("Did not fit: " + "; ".join(f"{count}, because {reason}" for reason, count in reasons.most_common()) + ".")
+    for found in job.outcomes.values():
+        for label in dict.fromkeys((found.base.label, found.chosen.label)):
+            if ended := ended_text(found.rows.get(label, {}).get("draft_errors", {})):
+                out.append(f"{label}: {ended}.")
     if facts.load() > (os.cpu_count() or 1):
         on_cpu = str(job.device["device"]).startswith("cpu")
         steadier = "; --clock cpu is steadier here" if job.clock == "wall" and on_cpu else ""
@@ -95,95 +113,94 @@ def summary(job: TuningJob, outcome: TuningOutcome, path: Path) -> list[str]:
     return out
 
 
-def to_json(job: TuningJob, outcome: TuningOutcome) -> dict[str, Any]:
-    """The same for a program."""
-    found = []
-    for chosen in settings(outcome):
-        f = outcome.figures(chosen)
-        low, high = f.quartiles
-        found.append(
-            {
-                "setting": words(chosen),
-                "final": chosen in outcome.finals,
-                "tokens_per_second": f.rate,
-                "ratio": f.ratio,
-                "low": low,
-                "high": high,
-                "runs": f.runs,
-                "tokens_per_call": f.per_call,
-                "same_tokens": f.agreement,
-                "near_ties": f.near_ties,
-                "draft_errors": f.draft_errors,
-                "failed": f.failed or None,
-            }
-        )
+def written(job: TuningJob) -> bool:
+    """Whether there is a judgement to write down."""
+    return any(found.judged for found in job.outcomes.values())
+
+
+def to_json(job: TuningJob, left: Mapping[str, str]) -> dict[str, Any]:
+    """The same for a program; `rows` are those of `decgraph bench`."""
+    loads = []
+    for batch, found in job.outcomes.items():
+        race = found.race
+        ratios = {label: ratio.to_json() for label, one in race.entrants.items() if (ratio := found.ratio(one)) is not None}
+        loads.append({
+            "batch": batch,
+            "base": found.base.label,
+            "chosen": found.chosen.label,
+            "algorithm": found.chosen.algorithm,
+            "params": {name: spelt(value) for name, value in found.chosen.setting},
+            "kept_base": found.kept_base,
+            "promise": job.promise(found.chosen.algorithm),
+            "final": [one.label for one in by_ratio(found)] if found.finals is not None else [],
+            "rows": list(found.rows.values()),
+            "ratios": ratios,
+            "failed": {label: first_line(error) for label, error in race.failed.items()},
+            "seconds": found.seconds,
+        })  # fmt: skip
     return {
-        "algorithm": job.algorithm.name,
-        "chosen": words(outcome.chosen),
-        "kept_default": outcome.kept_default,
-        "promise": job.promise,
+        "loads": loads,
+        "left_out": dict(left),
         "changes_output": bool(job.changing),
-        "interrupted": outcome.interrupted,
-        "rows": found,
+        "interrupted": any(found.interrupted for found in job.outcomes.values()),
+        "clock": job.clock,
         "device": job.device,
         "load": facts.load(),
-        "seconds": outcome.seconds,
     }
 
 
-def words(chosen: Setting) -> dict[str, str]:
-    """A setting as the command line would take it."""
-    return {name: spelt(value) for name, value in chosen}
-
-
-def profile(job: TuningJob, outcome: TuningOutcome) -> Profile:
+def profile(job: TuningJob) -> Profile:
     """The profile of what was chosen."""
-    function, contents = job.algorithm.function, job.contents()
-    known = {p.name: p.default for p in function.params if p.value.type.elem != "model" and p.has_default}
-    values = {**known, **job.fixed, **dict(outcome.chosen)}
-    best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
-    low, high = best.quartiles
-    figures: dict[str, Any] = {
-        "tokens_per_second": round(best.rate, 2),
-        "default_tokens_per_second": round(base.rate, 2),
-        "ratio": round(best.ratio, 4),
-        "ratio_low": round(low, 4),
-        "ratio_high": round(high, 4),
-        "pairs": len(best.ratios),
-        "clock": job.clock,
-        "load": facts.load(),
-        "complete": not outcome.interrupted,
-        "kept_default": outcome.kept_default,
-        "tokens_per_call": round(best.per_call, 3),
-        "default_tokens_per_call": round(base.per_call, 3),
-        "changes_output": bool(job.changing) and not outcome.kept_default,
-        "same_tokens_as_default": round(best.agreement, 4),
-        "near_ties": best.near_ties,
-    }
+    texts = "\n".join(repr((text.text, text.messages, text.ids)) for text in job.texts)
+    fields = job.fields[job.base.algorithm]
     request: dict[str, Any] = {
-        "temperature": float(job.fields.get("temperature", DEFAULT_TEMPERATURE)),
-        "max_new": int(job.fields.get("max_tokens", Request.max_tokens)),
-        **({"batch": job.batch} if job.batch > 1 else {}),
-        **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
-        "prompts": len(job.lines),
-        "prompts_digest": facts.digest("\n".join(line if isinstance(line, str) else repr(line) for line in job.lines)),
+        "temperature": job.temperature,
+        "max_tokens": int(fields.get("max_tokens", Request.max_tokens)),
+        **{name: fields[name] for name in ("top_k", "top_p") if name in fields},
+        "prompts": len(job.texts),
+        "prompts_digest": facts.digest(texts),
+        **({"contexts": job.contexts} if job.contexts else {}),
     }
     search = {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "seconds": round(outcome.seconds, 1),
-        "settings": len(outcome.searched),
-        "ranges": {axis.name: searched(axis) for axis in job.axes},
+        "seconds": round(sum(found.seconds for found in job.outcomes.values()), 1),
+        "clock": job.clock,
+        "load": facts.load(),
+        "complete": not any(found.interrupted for found in job.outcomes.values()),
+        "algorithms": sorted(one.algorithm for one in [job.base, *job.entrants]),
+        "ranges": {label: {axis.name: searched(axis) for axis in axes} for label, axes in job.axes.items() if axes},
     }
-    return Profile(
-        function.name,
-        facts.digest(job.algorithm.text),
+    loads = [load(job, batch, found) for batch, found in job.outcomes.items() if found.judged]
+    return Profile(loads, job.plan.text(), request, job.device, search)
+
+
+def load(job: TuningJob, batch: int, found: TuningOutcome) -> TunedLoad:
+    """What was chosen at a load, with its figures."""
+    chosen, label = found.chosen, found.chosen.algorithm
+    one, row, ratio = job.of[label], found.rows.get(chosen.label, {}), found.ratio(chosen)
+    contents = job.contents(label)
+    figures: dict[str, Any] = {
+        "compared_with": found.base.label,
+        "kept": found.kept_base,
+        "tokens_per_second": row.get("tokens_per_second") or 0.0,
+        "tokens_per_call": row.get("tokens_per_call") or 0.0,
+        **(
+            {}
+            if ratio is None
+            else {f"ratio_{k}" if k != "value" else "ratio": v for k, v in ratio.to_json().items() if v is not None}
+        ),
+        "changes_output": not found.kept_base and not job.promise(label),
+        **({"same_tokens": row["same_tokens"]} if "same_tokens" in row else {}),
+    }
+    values = {**one.values, **dict(chosen.setting)}
+    return TunedLoad(
+        batch,
+        one.algorithm.name,
+        one.algorithm.spec if one.algorithm.spec != one.algorithm.name else "",
+        facts.digest(one.algorithm.text),
         {name: spelt(value) for name, value in values.items()},
-        job.plan.text(),
-        {n: {"source": str(s), "content": contents[n]} for n, s in job.sources.items()},
-        request,
-        job.device,
+        {name: {"source": str(source), "content": contents[name]} for name, source in job.sources[label].items()},
         figures,
-        search,
     )
 
 

@@ -12,7 +12,7 @@ import decgraph
 from decgraph.cli import completion, options, output
 from decgraph.runtime import progress
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer()
 
 
 FETCHED = "smollm2: a chat model of 135M parameters (93 MB to download, 542 MB kept)"
@@ -88,4 +88,4 @@ def verify(
     else:
         print(verdict.text())
     if verdict.found == "different":
-        raise typer.Exit(1)
+        raise typer.Exit(output.FAILED)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from decgraph.check.algorithm import find
-from decgraph.check.report import Report, check_module
+from decgraph.check.algorithm import CheckOptions, check_algorithm, find
+from decgraph.check.report import Report
 from decgraph.check.verdicts import SUFFICES, Least
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module
@@ -25,17 +25,10 @@ from decgraph.strategies import contexts, models, parameters, programs, requests
 __all__ = ["assert_claims", "assert_refines", "contexts", "models", "parameters", "programs", "requests"]
 
 
-def assert_claims(
-    algorithm: AlgorithmLike,
-    *,
-    vocab: int = 3,
-    models: int = 20,
-    params: Mapping[str, ParamValue] | None = None,
-    require: Least = "holds",
-) -> Report:
+def assert_claims(algorithm: AlgorithmLike, *, require: Least = "holds", **options: Unpack[CheckOptions]) -> Report:
     """Assert that everything an algorithm claims holds; returns the report. require: "holds" (no counterexample, or a
-    derivation) or "proved" (a derivation). `algorithm` is a name in stdlib, a path, a text, a
-    module, what `decgraph.load` returns or a decorated function; the rest is as in `decgraph.check.check_algorithm`.
+    derivation) or "proved" (a derivation). `algorithm` and the options (vocab, models, params, externs, seconds, compare, ...)
+    are those of `decgraph.check.check_algorithm`, which `decgraph check` calls too.
 
     Raises AssertionError with the counterexample where a claim is refuted, and where nothing could be decided. Raises
     DecError where it claims nothing.
@@ -43,8 +36,7 @@ def assert_claims(
     >>> assert_claims("speculative", models=3, require="proved").verdict
     'proved'
     """
-    module, _ = find(algorithm)
-    return _assert(module, vocab, models, params, require)
+    return _assert(find(algorithm)[0], require, options)
 
 
 def assert_refines(
@@ -52,18 +44,16 @@ def assert_refines(
     specification: str = "autoregressive",
     *,
     mode: Literal["distribution", "tokens", "greedy"] = "distribution",
-    vocab: int = 3,
-    models: int = 20,
-    params: Mapping[str, ParamValue] | None = None,
     arguments: Mapping[str, ParamValue] | None = None,
     require: Least = "holds",
+    **options: Unpack[CheckOptions],
 ) -> Report:
     """Assert that an algorithm refines another one, whatever it claims itself; returns the report.
 
     specification: an algorithm of stdlib, or one in the same file. mode: "distribution", "tokens" (same seed, same tokens) or
     "greedy". arguments: what the specification gets, by its parameters' names: names of the algorithm's parameters, or
-    values; by default its parameters get those of the same name and its models, in order, the algorithm's. require: as in
-    `assert_claims`.
+    values; by default its parameters get those of the same name and its models, in order, the algorithm's. require and the
+    options: as in `assert_claims`.
 
     >>> assert_refines("eagle2", mode="tokens", models=2).verdict
     'proved'
@@ -98,7 +88,7 @@ def assert_refines(
         mode=mode,
     )
     functions[entry.name] = replace(entry, claims=(claim,))
-    return _assert(replace(module, functions=functions), vocab, models, params, require)
+    return _assert(replace(module, functions=functions), require, options)
 
 
 def _arguments(entry: Function, spec: Function, arguments: Mapping[str, ParamValue]) -> list[tuple[str, Any]]:
@@ -121,12 +111,12 @@ def _arguments(entry: Function, spec: Function, arguments: Mapping[str, ParamVal
     return out
 
 
-def _assert(module: Module, vocab: int, models: int, params: Mapping[str, ParamValue] | None, require: Least) -> Report:
+def _assert(module: Module, require: Least, options: CheckOptions) -> Report:
     if require not in SUFFICES:
         raise DecError(f"require is {require!r}", hint='"holds" or "proved"')
     if not module.entry.claims:
         raise DecError(f"{module.entry.name} claims nothing", hint="refines autoregressive(target) in distribution")
-    report = check_module(module, vocab=vocab, models=models, params=params)
+    report = check_algorithm(module, **options)
     if report.counterexample is not None:
         raise AssertionError(report.counterexample.render())
     if not report.suffices(require):

@@ -93,7 +93,7 @@ def _block(suite: Parts) -> tuple[s.Stmt, ...]:
 
 def _ends(cond: s.Expr, span: Span) -> s.Expr:
     if isinstance(cond, s.Name) and cond.name in ("True", "true", "yes"):
-        advice = "write `loop at most n:` and `break if ...`"
+        advice = "a decoder is an `algorithm` and runs `while not done:`; else `loop at most n:` and `break if ...`"
         refuse("E015", "a loop needs an end", span._replace(end=cond.span.end), advice)
     return cond
 
@@ -136,11 +136,12 @@ NODES: dict[str, tuple[type[s.Node], str]] = {
     "extern": (s.Extern, "name params returns where"), "import": (s.Import, "module names"),
     "refines": (s.Refines, "spec mode when"), "ensures": (s.Ensures, "expr when"), "state": (s.State, "name type scope init"),
     "canvas": (s.Canvas, "name length grow_to"), "cache": (s.CachePolicy, "model policy"),
-    "model": (s.ModelDecl, "name value"), "noise": (s.NoiseDecl, "name dims kind"), "verify": (s.Verify, "tree rule against"),
-    "prune": (s.Prune, "tree to"), "commit": (s.Commit, "value"), "accept": (s.Accept, "value"), "emit": (s.Emit, "value"),
-    "return": (s.Return, "values"), "break": (s.Break, "cond"), "draw": (s.Draw, "targets dist stream using"),
-    "grow": (s.Grow, "what at columns"), "unmask": (s.Unmask, "target where with_"), "remask": (s.Remask, "target where"),
-    "do": (s.Do, "call"), "while": (s.While, "cond at_most body"), "loop": (s.Loop, "at_most body"),
+    "model": (s.ModelDecl, "name value"), "noise": (s.NoiseDecl, "name dims kind"), "note": (s.Note, "name value"),
+    "verify": (s.Verify, "tree rule against"), "prune": (s.Prune, "tree to"), "commit": (s.Commit, "value"),
+    "accept": (s.Accept, "value"), "emit": (s.Emit, "value"), "return": (s.Return, "values"), "break": (s.Break, "cond"),
+    "draw": (s.Draw, "targets dist stream using"), "grow": (s.Grow, "what at columns"),
+    "unmask": (s.Unmask, "target where with_"), "remask": (s.Remask, "target where"), "do": (s.Do, "call"),
+    "while": (s.While, "cond at_most body"), "loop": (s.Loop, "at_most body"),
     "repeat": (s.Repeat, "count cond body"), "for": (s.For, "names iter body"), "lanes": (s.Lanes, "name count body"),
     "elif": (s.Branch, "cond body"), "draft": (s.Draft, "tree of over body"), "across": (s.Across, "name body"),
     "action": (s.Action, "verb what"), "on": (s.Clause, "event subject actions"),
@@ -307,6 +308,19 @@ def keeps(span: Span, parts: Parts) -> s.KeepsSupport:
     _one_of(word, ("support",), "something that `keeps ... of` knows")
     several = isinstance(models, s.BoolOp) and models.op == "or"
     return s.KeepsSupport(models.values if several else (models,), when, span=span)
+
+
+@_rule
+def at_most(span: Span, parts: Parts) -> s.AtMost:
+    bound, what, model, article, per, when = parts
+    _one_of(what, ("calls", "call", "remasked"), "something that `at most` counts")
+    if article is not None:
+        _one_of(article, ("a",), "how `at most` goes on")
+        _one_of(per, ("token",), "something that calls are counted by")
+    if what.text == "remasked" and (word := model or article) is not None:
+        refuse("E410", "cells that are masked again are counted of the whole request", word.span, "at most n remasked")
+    of = None if model is None else s.Name(model.text, span=model.span)
+    return s.AtMost(bound, what.text, of, None if per is None else per.text, when, span=span)
 
 
 @_rule

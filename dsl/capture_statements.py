@@ -263,6 +263,23 @@ def _keeps(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
     return S.KeepsSupport(tuple(r.expr(a) for a in node.args), keyword(r, node, "when"), span=span)
 
 
+def _note(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
+    if node.args or len(node.keywords) != 1 or not (name := node.keywords[0].arg):
+        r.fail(node, "a note is one figure with a name", "note(accepted=len(t.accepted))")
+    return S.Note(name, r.expr(node.keywords[0].value), span=span, name_span=span)
+
+
+def _at_most(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
+    usage = 'at_most(k, "calls", of=target, a="token"), at_most(n, "remasked")'
+    values, model, per = [r.expr(a) for a in node.args], keyword(r, node, "of"), keyword(r, node, "a")
+    per_token = "token" if isinstance(per, S.String) and per.value == "token" else None
+    what = values[1].value if len(values) == 2 and isinstance(values[1], S.String) else ""
+    counted = what == "calls" or what == "remasked" and model is per is None
+    if not counted or not isinstance(model, S.Name | None) or per is not None and per_token is None:
+        r.fail(node, "at_most counts calls, or cells that are masked again", usage)
+    return S.AtMost(values[0], what, model, per_token, keyword(r, node, "when"), span=span)
+
+
 def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[[PythonReader, ast.Call, Span], S.Stmt]:
     """A call whose argument and options are the fields of a statement, in order; an option with `?` may be left out."""
 
@@ -277,6 +294,8 @@ def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[
 EFFECTS: dict[str, Callable[[PythonReader, ast.Call, Span], S.Stmt]] = {
     "refines": _refines,
     "keeps_support": _keeps,
+    "note": _note,
+    "at_most": _at_most,
     "verify": _effect(S.Verify, "verify(t, by=rejection, against=target(t))", "by", "against"),
     "prune": _effect(S.Prune, "prune(t, to=nodes)", "to"),
     "unmask": _effect(S.Unmask, "unmask(c[b], where=sure(s, tau), with_=x)", "where?", "with_"),

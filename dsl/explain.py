@@ -98,12 +98,12 @@ def explain(text: str, path: str = "<text>", name: str = "") -> Explanation:
 
 def is_claim(s: S.Stmt) -> bool:
     """Whether a statement claims something of the algorithm and does nothing."""
-    return isinstance(s, S.Refines | S.Ensures | S.KeepsSupport)
+    return isinstance(s, S.Claim)
 
 
 def meaning(s: S.Stmt) -> str:
     """A claim in other words."""
-    assert isinstance(s, S.Refines | S.Ensures | S.KeepsSupport)
+    assert isinstance(s, S.Claim)
     when = "" if s.when is None else f", where `{expression(s.when)}`"
     when = ", for requests that are greedy" if s.when == S.Name("greedy") else when
     if isinstance(s, S.Refines):
@@ -113,6 +113,10 @@ def meaning(s: S.Stmt) -> str:
         return f"its tokens have exactly the distribution of the tokens of `{spec}`, whatever is drafted{when}"
     if isinstance(s, S.Ensures):
         return f"holds for every token x that is committed where the target's distribution is p{when}"
+    if isinstance(s, S.AtMost) and s.what == "remasked":
+        return f"no request masks more decided cells again{when}"
+    if isinstance(s, S.AtMost):
+        return f"no request asks more of the model{' for the tokens that it commits' if s.per else ''}{when}"
     return f"never commits a token that has probability 0 under that model{when}"
 
 
@@ -267,6 +271,7 @@ WORDS: dict[type, Callable[..., str]] = {
     S.CachePolicy: lambda s: f"{expression(s.model)} reuses what it computed before, by {expression(s.policy)}",
     S.ModelDecl: lambda s: f"{s.name} is the model {expression(s.value)}, which shares weights",
     S.NoiseDecl: lambda s: f"{s.name} is noise that several draws share",
+    S.Note: lambda s: f"note {expression(s.value)} as {s.name}, for the trace and the statistics",
     S.State: state,
     S.Unmask: unmask,
     S.Remask: lambda s: f"mask {expression(s.target)} again" + (f" where {expression(s.where)}" if s.where is not None else ""),

@@ -27,8 +27,8 @@ ITEMS = (
 """What starts a definition."""
 
 STATEMENTS = (
-    "refines", "ensures", "keeps", "state", "canvas", "cache", "model", "noise", "verify", "prune",
-    "commit", "accept", "emit", "return", "break", "grow", "unmask", "remask", "while", "loop", "repeat",
+    "refines", "ensures", "keeps", "state", "canvas", "cache", "model", "noise", "note", "verify",
+    "prune", "commit", "accept", "emit", "return", "break", "grow", "unmask", "remask", "while", "loop", "repeat",
     "for", "lanes", "if", "elif", "else", "draft", "across",
 )  # fmt: skip
 """What starts a statement."""
@@ -51,7 +51,7 @@ RESERVED = (
 
 DECLARING = frozenset((
     "algorithm", "rule", "policy", "def", "extern", "from", "state", "canvas", "cache", "model", "noise",
-    "verify", "prune", "lanes", "draft", "refines", "keeps", "unmask", "remask", "across",
+    "note", "verify", "prune", "lanes", "draft", "refines", "keeps", "unmask", "remask", "across",
 ))  # fmt: skip
 """Words that are keywords only before a name, so that `model(c)` or `state[i] = 3` can start a line."""
 
@@ -358,10 +358,15 @@ class _Lexer:
         last = self.tokens[-1].kind if self.tokens else ""
         if last == "DOT":
             pass
+        elif (
+            word == "at"
+            and (self.operand or self.starting and not self.brackets)
+            and (more := self._follows(_MOST, end))
+            and not _NOT_A_KEYWORD.match(self.text, more.end())
+        ):
+            kind, end = "_AT_MOST", more.end()
         elif self.operand:
-            if word == "at" and (more := self._follows(_MOST, end)):
-                kind, end = "_AT_MOST", more.end()
-            elif word == "not" and (more := self._follows(_IN, end)):
+            if word == "not" and (more := self._follows(_IN, end)):
                 kind, end = "NOT_IN", more.end()
             elif word in JOINTS or word == "not":
                 kind = self.literals[word]

@@ -75,8 +75,9 @@ SCOPES = {"PerSequence": "sequence", "PerSession": "session", "PerBatch": "batch
 """Around the type of a state or a parameter: how long it lives, or that the batch shares it."""
 
 STATEMENTS = (
-    "accept", "across_batch", "bounded", "cache", "canvas", "cat", "commit", "draft", "emit", "ensures", "fresh",
-    "keeps_support", "lanes", "loop", "output", "path", "prune", "refines", "remask", "repeat", "run", "unmask", "verify",
+    "accept", "across_batch", "at_most", "bounded", "cache", "canvas", "cat", "commit", "draft", "emit", "ensures", "fresh",
+    "keeps_support", "lanes", "loop", "note", "output", "path", "prune", "refines", "remask", "repeat", "run", "unmask",
+    "verify",
 )  # fmt: skip
 """What is a statement of the language, or a part of one; `fresh` is the value of what is declared without one."""
 

@@ -204,6 +204,11 @@ def _keeps(node: s.KeepsSupport) -> str:
     return f"keeps support of {' or '.join(_at(m, _AND) for m in node.models)}{_opt('when', node.when)}"
 
 
+def _at_most(node: s.AtMost) -> str:
+    of, per = "" if node.model is None else f" of {node.model.name}", "" if node.per is None else f" a {node.per}"
+    return f"at most {_at(node.bound, _ARITH)} {node.what}{of}{per}{_opt('when', node.when)}"
+
+
 def _draw(node: s.Draw) -> str:
     stream = _opt("as", node.stream, _POSTFIX)
     return f"{_targets(node.targets)} ~ {expression(node.dist)}{stream}{_opt('using', node.using)}"
@@ -236,10 +241,12 @@ _STATEMENTS: dict[type, Callable[..., str]] = {
     s.Refines: _refines,
     s.Ensures: lambda n: f"ensures {expression(n.expr)}{_opt('when', n.when)}",
     s.KeepsSupport: _keeps,
+    s.AtMost: _at_most,
     s.State: _state,
     s.Canvas: lambda n: f"canvas {n.name}: {expression(n.length)}{_opt('growing to', n.grow_to)}",
     s.CachePolicy: lambda n: f"cache {_at(n.model, _POSTFIX)} by {_at(n.policy, _POSTFIX)}",
     s.ModelDecl: lambda n: f"model {n.name} = {expression(n.value)}",
+    s.Note: lambda n: f"note {n.name} = {expression(n.value)}",
     s.NoiseDecl: lambda n: f"noise {n.name}[{_list(n.dims)}]: {n.kind}",
     s.Verify: _verify,
     s.Prune: lambda n: f"prune {_at(n.tree, _POSTFIX)} to {expression(n.to)}",

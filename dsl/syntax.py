@@ -48,6 +48,20 @@ class KeepsSupport(Stmt):
 
 
 @dataclass(frozen=True, slots=True)
+class AtMost(Stmt):
+    """`at most bound calls of model a token when cond`, or `at most bound remasked`; per is 'token' or None."""
+
+    bound: Expr
+    what: str
+    model: Name | None = None
+    per: str | None = None
+    when: Expr | None = None
+
+
+Claim = Refines | Ensures | KeepsSupport | AtMost
+
+
+@dataclass(frozen=True, slots=True)
 class State(Stmt, Named):
     """`state name: type per scope = init`; scope is 'sequence', 'session', 'batch' or None."""
 
@@ -92,6 +106,14 @@ class NoiseDecl(Stmt, Named):
 
 
 # ------------------------------------------------------------ simple statements
+
+
+@dataclass(frozen=True, slots=True)
+class Note(Stmt, Named):
+    """`note name = value`: a figure of the run, for people."""
+
+    name: str
+    value: Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def _words(analysis: Analysis, line: str, start: int) -> Iterator[Choice]:
         yield from (Choice(name, "type") for name in TYPES)
         return
     if not line.strip():
-        words = ITEMS if not line else (*STATEMENTS, *CLAUSES)
+        words = ITEMS if not line else (*STATEMENTS, "at most", *CLAUSES)
         yield from (Choice(word, "keyword", "", STATEMENT_LINES.get(word, "")) for word in words)
         if not line:
             return

@@ -33,6 +33,6 @@ def hints(analysis: Analysis, low: int, high: int, verdicts: dict[str, str]) -> 
     for item in analysis.file.items:
         if isinstance(item, S.Algorithm) and (said := verdicts.get(item.name)):
             for claim in item.body:
-                if isinstance(claim, (S.Refines, S.Ensures, S.KeepsSupport)) and low <= claim.span.end <= high:
+                if isinstance(claim, S.Claim) and low <= claim.span.end <= high:
                     found.append(Hint(claim.span.end, said.split()[0].rstrip(":"), False, said))
     return sorted(found)

@@ -163,7 +163,7 @@ def lenses(analysis: Analysis, verdicts: dict[str, str]) -> list[Lens]:
         if not isinstance(item, S.Algorithm):
             continue
         place = item.name_span or item.span
-        claims = [s for s in item.body if isinstance(s, (S.Refines, S.Ensures, S.KeepsSupport))]
+        claims = [s for s in item.body if isinstance(s, S.Claim)]
         if claims:
             found.append(Lens(place, verdicts.get(item.name) or "check the claim" + "s" * (len(claims) > 1), item.name))
         calls = analysis.calls_of(item.name)

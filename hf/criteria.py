@@ -24,16 +24,11 @@ Criterion = Any  # a StoppingCriteria, or any callable (input_ids, scores) -> bo
 
 @dataclass(frozen=True)
 class Stops:
-    """The stop conditions of a batch. limit: most new tokens, or None. eos: the ids. asked: the criteria to evaluate.
-
-    fills: whether a finished row is filled up with the pad token while others go on; transformers does so if there are
-    ids that end a text.
-    """
+    """The stop conditions of a batch. limit: most new tokens, or None. eos: the ids. asked: the criteria to evaluate."""
 
     limit: int | None
     eos: frozenset[int]
     asked: tuple[Criterion, ...]
-    fills: bool
 
 
 def stops_of(criteria: Iterable[Criterion], length: int, size: int) -> Stops:
@@ -44,7 +39,6 @@ def stops_of(criteria: Iterable[Criterion], length: int, size: int) -> Stops:
     limit: int | None = None
     eos: set[int] = set()
     asked: list[Criterion] = []
-    fills = False
     for criterion in criteria:
         kind = type(criterion).__name__ if type(criterion).__module__.startswith("transformers.") else ""
         if kind == "MaxLengthCriteria":
@@ -53,7 +47,6 @@ def stops_of(criteria: Iterable[Criterion], length: int, size: int) -> Stops:
         elif kind == "EosTokenCriteria":
             ids = criterion.eos_token_id
             eos |= {int(t) for t in (ids.flatten().tolist() if hasattr(ids, "flatten") else ids)}
-            fills = True
         elif kind == "ConfidenceCriteria":
             raise DecError(
                 "the stopping criterion ConfidenceCriteria is not supported: it reads scores",
@@ -61,7 +54,7 @@ def stops_of(criteria: Iterable[Criterion], length: int, size: int) -> Stops:
             )
         else:
             asked.append(criterion)
-    return Stops(limit, frozenset(t for t in eos if 0 <= t < size), tuple(asked), fills)
+    return Stops(limit, frozenset(t for t in eos if 0 <= t < size), tuple(asked))
 
 
 class RowCriterion:

@@ -20,9 +20,10 @@ from decgraph.ir.failing_vectors import VECTORS, endless
 from decgraph.ir.values import Op, Region
 
 SAFE: dict[str, str] = {
-    "const context done noise vocab_size topology model.layers state.read": "it reads what is there",
+    "const context done noise vocab_size token topology model.layers state.read": "it reads what is there",
     "if for break verdict return unfailing": "its regions are asked one by one, its ends like all counts",
     "state.write": "what fits is asked by `within`",
+    "note": "whoever hears it takes any number",
     "len face level.get path.get canvas.get tree.size": "a field of what there is",
     "tree.nodes tree.new tree.continue tree.reroot": "a node that is not there has no children, and no way to it",
     "index.ask index.learn index.new": "an index that knows nothing says so",

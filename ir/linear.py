@@ -233,7 +233,7 @@ def condition_of(setting: values.Condition, number: Callable[[str, str], Linear 
         case ("not", part):
             return negated(condition_of(part, number))
         case (op, a, b) if op in _FN:
-            x, y = (_sum_of(t, number) for t in (a, b))
+            x, y = (sum_of(t, number) for t in (a, b))
             return None if x is None or y is None else compared(_FN[op], x, y)
     return None
 
@@ -241,7 +241,12 @@ def condition_of(setting: values.Condition, number: Callable[[str, str], Linear 
 _FN = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-def _sum_of(term: values.Condition, number: Callable[[str, str], Linear | None]) -> Linear | None:
+def sum_of(
+    term: values.Condition,
+    number: Callable[[str, str], Linear | None],
+    product: Callable[[Linear, Linear], Linear | None] = Linear.multiplied,
+) -> Linear | None:
+    """A number of a claim as a sum; None where it is none."""
     match term:
         case ("const", bool()):
             return None
@@ -252,11 +257,11 @@ def _sum_of(term: values.Condition, number: Callable[[str, str], Linear | None])
         case (("param" | "request") as kind, name):
             return number(kind, name)
         case ("neg", part):
-            whole = _sum_of(part, number)
+            whole = sum_of(part, number, product)
             return None if whole is None else whole.times(-1)
         case (("+" | "-" | "*") as op, one, other):
-            a, b = (_sum_of(t, number) for t in (one, other))
+            a, b = (sum_of(t, number, product) for t in (one, other))
             if a is None or b is None:
                 return None
-            return a.multiplied(b) if op == "*" else a + b if op == "+" else a - b
+            return product(a, b) if op == "*" else a + b if op == "+" else a - b
     return None

@@ -134,6 +134,8 @@ class Attrs(_With):
     state: str
     stops: bool
     tag: str
+    text: str
+    token: bool
     tree: str
     type: Type
     unread: bool

@@ -368,12 +368,12 @@ class Parser:
         return StateDecl(name, type, self.name("a scope"), self.region())
 
     def claim(self) -> Claim:
-        at, kind = self.at, self.name("refines, ensures or keeps_support")
+        at, kind = self.at, self.name("a kind of claim")
         operands, fields = self.call(kind)
-        unknown = set(fields) - {"text", "spec", "args", "mode", "when", "setting", "models"}
+        unknown = set(fields) - {"text", "spec", "args", "mode", "when", "setting", "models", "bound"}
         if operands or unknown:
             self.fail(
-                "a claim takes text, spec, args, mode, when, setting and models"
+                "a claim takes text, spec, args, mode, when, setting, models and bound"
                 + (f", not {', '.join(sorted(unknown))}" if unknown else ", and no operands"),
                 at,
             )

@@ -200,6 +200,7 @@ class Printer:
             "when": c.when,
             "setting": c.setting,
             "models": c.models,
+            "bound": c.bound,
         }
         if self.plain:
             del fields["text"]

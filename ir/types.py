@@ -50,7 +50,6 @@ ELEMENTS: dict[str, tuple[str, ...]] = {
 # quotes.
 _NAME = re.compile(r"[A-Za-z_][\w.:/$#~-]*")
 _REST = re.compile(r"[\w.:/$#~-]+")
-FACES = ("shaped", "raw", "point", "logits")
 DIM_KINDS = ("vocab", "nodes", "part", "cells", "layers", "k")
 
 

@@ -116,10 +116,13 @@ class Claim:
     """What an algorithm says of itself.
 
     kind: 'refines' (spec: name of the specification function, args: its arguments by our parameter names or constants,
-    mode: tokens | distribution | greedy), 'ensures' (region over the committed token), 'keeps_support' (of models).
+    mode: tokens | distribution | greedy), 'ensures' (region over the committed token), 'keeps_support' (of models),
+    'calls' (at most `bound` calls of a model, a request or, mode token, for each committed token), 'remasked' (at most `bound`
+    cells are masked again in a request).
 
     when: the condition as it is written, which may ask for greedy requests; setting: its part over the parameters
     (ir/settings.py), () where the claim is for all values of them. mode is greedy for the same tokens of greedy requests alone.
+    bound: a number over the parameters and the request, as the parts of conditions are.
     """
 
     kind: str
@@ -132,6 +135,7 @@ class Claim:
     region: Region | None = None
     loc: Loc = NOWHERE
     setting: Condition = ()
+    bound: Condition = ()
 
     @property
     def for_greedy(self) -> bool:

@@ -27,7 +27,7 @@ AROUND = 3
 COUNTED = ("for", "while", "each", "lanes", "tree.walk")
 """Ops whose regions run many times; the first argument of each says which time."""
 
-CLAIM_KINDS = ("refines", "ensures", "keeps_support")
+CLAIM_KINDS = ("refines", "ensures", "keeps_support", "calls", "remasked")
 SCOPES = ("sequence", "session", "batch")
 
 
@@ -163,9 +163,9 @@ class Verifier:
         for name in claim.models:
             if name not in {p.name for p in f.params}:
                 self.fail(f"a claim names {name}, which is not a parameter")
-        for name in names(claim.setting):
+        for name in (*names(claim.setting), *names(claim.bound)):
             if name not in {p.name for p in f.params if p.value.type.elem != "model"}:
-                self.fail(f"the condition of a claim reads {name}, which is no parameter")
+                self.fail(f"a claim reads {name}, which is no parameter")
         if claim.region is not None:
             self.region(claim.region, visible, (), None)
 

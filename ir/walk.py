@@ -274,8 +274,9 @@ class Dependences:
 
 
 def graph_of(function: Function) -> nx.DiGraph:
-    """A function's ops by number, with attributes `op` and `loop` (the loops and rules around it, outermost first, "/" between
-    them), and its parameters by name. An edge leads from what computes a value to each op that uses it, in regions too."""
+    """A function's ops by number, with attributes `op` and `loop` (the loops, rules, drafts and branches around it, outermost
+    first, "/" between them), and its parameters by name. An edge leads from what computes a value to each op that uses it, in
+    regions too."""
     import networkx as nx
 
     graph = nx.DiGraph(name=function.name)
@@ -291,7 +292,10 @@ def graph_of(function: Function) -> nx.DiGraph:
             if op.opcode == "tree.walk":
                 inner = f"rule {op.attrs['rule']}"
             made = [node]
-            for r in op.regions:
+            for place, r in enumerate(op.regions):
+                if op.opcode == "if":
+                    drafts = f"draft {op.attrs['draft']}" if op.attrs.get("draft") else ""
+                    inner = drafts or f"{'else' if place else 'if'}, line {op.loc.line}"
                 sources.update(dict.fromkeys(r.args, [node]))
                 add(r, "/".join(filter(None, (loop, inner))))
                 made += [source for value in r.yields for source in sources.get(value, ())]

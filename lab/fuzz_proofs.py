@@ -77,6 +77,14 @@ class Counts:
         """The counts in a line."""
         return ", ".join(f"{what} {n}" for what, n in self.counts.items())
 
+    def new(self, module: Module, claim: Claim, proof: Derivation) -> str | None:
+        """The digest of a derived claim; None where it was tried before: of programs that commit the same own draws, twice."""
+        key = digest(module, claim, proof)
+        alike = self.seen[key] > (proof.mode == "own")
+        self.counts["alike"] += alike
+        self.seen[key] += not alike
+        return None if alike else key
+
 
 def originals(names: list[str] | None = None) -> list[Original]:
     """The programs of stdlib (or those of these names) that have a derivation."""
@@ -205,15 +213,24 @@ def _commits(region: Region, around: tuple[str, ...]) -> list[object]:
     return found
 
 
-def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9, each: float = 2.0) -> Counts:
-    """`count` edits, and the enumeration of those that are derived, within some seconds."""
-    rng, out, until = random.Random(seed), Counts(), time.perf_counter() + seconds
-    for name, module in edits(rng, originals(names)):
+def counted(
+    edited: Iterator[tuple[str, Module | None]], out: Counts, count: int, seconds: float
+) -> Iterator[tuple[str, Module | None]]:
+    """At most `count` of some edits, within some seconds, counted; the counts are printed now and then."""
+    until = time.perf_counter() + seconds
+    for name, module in edited:
         if out.counts["edits"] >= count or time.perf_counter() > until:
-            break
+            return
         out.counts["edits"] += 1
         if out.counts["edits"] % 500 == 0:
             print(out.line(), *out.wrong[-3:], sep="\n", flush=True)
+        yield name, module
+
+
+def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9, each: float = 2.0) -> Counts:
+    """`count` edits, and the enumeration of those that are derived, within some seconds."""
+    out = Counts()
+    for name, module in counted(edits(random.Random(seed), originals(names)), out, count, seconds):
         if module is None or not module.entry.claims:
             continue
         out.counts["valid"] += 1
@@ -235,12 +252,10 @@ def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: floa
 
 
 def examine(name: str, module: Module, claim: Claim, proof: Derivation, out: Counts, each: float) -> None:
-    """Enumerate a derived claim, unless it was before; of programs that commit the same own draws, two."""
-    key = digest(module, claim, proof)
-    if out.seen[key] > (proof.mode == "own"):
-        out.counts["alike"] += 1
+    """Enumerate a derived claim, unless it was before."""
+    key = out.new(module, claim, proof)
+    if key is None:
         return
-    out.seen[key] += 1
     try:
         failure, decided = contradicted(module, claim, seconds=each)
     except (Exception, Endless) as error:  # of the machine, at IR that no program is lowered to
@@ -326,13 +341,8 @@ def beside_edits(rng: random.Random, programs: list[Original]) -> Iterator[tuple
 
 def fuzz_beside(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9, each: float = 2.0) -> Counts:
     """`count` programs with something shared, and the laws of those that are derived where they are not alone."""
-    rng, out, until = random.Random(seed), Counts(), time.perf_counter() + seconds
-    for name, module in beside_edits(rng, originals(names)):
-        if out.counts["edits"] >= count or time.perf_counter() > until:
-            break
-        out.counts["edits"] += 1
-        if out.counts["edits"] % 500 == 0:
-            print(out.line(), *out.wrong[-3:], sep="\n", flush=True)
+    rng, out = random.Random(seed), Counts()
+    for name, module in counted(beside_edits(rng, originals(names)), out, count, seconds):
         if module is None or not shares(module):
             continue
         out.counts["valid"] += 1
@@ -343,11 +353,9 @@ def fuzz_beside(seed: int, count: int, *, names: list[str] | None = None, second
             if not isinstance(proof, Derivation):
                 continue
             out.counts[f"derived {proof.mode}"] += 1
-            key = digest(module, claim, proof)
-            if out.seen[key] > (proof.mode == "own"):
-                out.counts["alike"] += 1
+            key = out.new(module, claim, proof)
+            if key is None:
                 continue
-            out.seen[key] += 1
             failure, decided = _beside(module, claim, rng, each)
             out.counts["enumerated"] += decided > 0
             out.counts["ways"] += decided

@@ -34,6 +34,7 @@ FOLDER = DOCS / "gallery"
 VERDICTS = FOLDER / "verdicts.json"
 FIGURES = RESULTS / "leaderboard.json"
 BOARD = "[leaderboard](../leaderboard.md)"
+SPEEDS = "times as fast as plain decoding", "with eight prompts at a time"
 MOST_LINES = 24
 """Lines of difference that are shown; programs that differ by more have no neighbour."""
 Found = Mapping[str, Any]
@@ -157,24 +158,17 @@ def agreement(name: str) -> list[str]:
 def measured(name: str, figures: Found) -> list[str]:
     """What the leaderboard has of it."""
     out = []
-    for run in figures.get("runs", ()):
-        first = run["rows"][0]["kind"] if run["rows"] else ""
-        for row in run["rows"]:
-            if row["side"] != "decgraph" or row["algorithm"].partition(":")[0] != name or row["kind"] != first:
-                continue
-            said = []
-            if row["tokens_per_call"] is not None:  # there are algorithms that never call the whole target
-                said.append(f"{row['tokens_per_call']:.2f} tokens per target call")
-            if row.get("ratios"):  # none for what learns from one run to the next
-                said.append(f"{next(iter(row['ratios'].values()))['cpu']['value']:.2f} times `generate`")
-            if said:
-                out.append(f"- {run['name']}, {row['algorithm']}: {', '.join(said)} ({BOARD})")
-    for point in figures.get("frontier", ()):
-        if point["label"] == name and not point["failed"]:
-            out.append(
-                f"- masked: {point['calls']:.1f} calls for 32 positions, {point['agreement']:.0%} of them those of "
-                f"one token a call; tasks right {point['accuracy']:.0%} ({BOARD})"
-            )
+    for label, entry in figures["entries"].items():
+        if label.partition(":")[0] == name and (found := [rows[0] for rows in entry["batches"].values()]):
+            said = [f"{row['ratio']['value']:.2f} {words}" for row, words in zip(found, SPEEDS, strict=False)]
+            if found[0]["tokens_per_call"] is not None:  # there are algorithms that never call the whole target
+                said.append(f"{found[0]['tokens_per_call']:.2f} tokens a call of the target")
+            out.append(f"- SmolLM2, {label}: {', '.join(said)} ({BOARD})")
+    if "calls" in (row := figures["frontier"].get(name, {})):
+        out.append(
+            f"- masked: {row['calls']:.1f} calls for 32 positions, {row['agreement']:.0%} of them those of one token a call; "
+            f"tasks right {row['accuracy']:.0%} ({BOARD})"
+        )
     return out
 
 
@@ -330,6 +324,15 @@ def write(names: Iterable[str] | None = None) -> None:
     for path in FOLDER.glob("*.md"):
         if path.stem not in (*stdlib.names(), "README"):
             path.unlink()
+
+
+def write_figures() -> None:
+    """Write the section of figures of every page anew; to find what else stands there takes minutes."""
+    figures, place = read(FIGURES), re.compile(r"(?:^## Measured\n.*?)?(?=^(?:## Beside|`decgraph run ))", re.M | re.S)
+    for name in stdlib.names():
+        path = FOLDER / f"{name}.md"
+        new = "".join(f"{part}\n" for part in section("Measured", measured(name, figures)))
+        path.write_text(place.sub(lambda _, new=new: new, path.read_text("utf-8"), count=1), encoding="utf-8")  # type: ignore[misc]
 
 
 def command(

@@ -1,167 +1,356 @@
-"""Measure all of stdlib/ on the shipped models and on a model that chats, and write docs/leaderboard.md.
+"""Measure every algorithm that SmolLM2 serves against plain decoding, and write docs/leaderboard.md.
 
-shipped: every algorithm that the shipped models serve, on code. chat: those that need nothing but the target, and one with the
-trained head, on prompts of five kinds through SmolLM2's chat template (`decgraph zoo fetch smollm2`). frontier: masked decoders
-(frontier.py). `decgraph bench --all` measures the same algorithms on models of yours.
+Each takes turns with `autoregressive` on the built-in prompts of five kinds, one prompt at a time and eight at a time; each
+prompt once, so that what learns from request to request sees none twice. The result file is written after every algorithm,
+and a second start goes on from there: what was measured of another text, other parameters, prompts or versions is measured
+again. `decgraph zoo fetch smollm2` comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Option
 
-import decgraph
 from decgraph import stdlib
-from decgraph.bench import plots, render
-from decgraph.bench.benchmark import Benchmark, causal
-from decgraph.bench.compare import THEIRS, candidates
-from decgraph.bench.measure import MeasureSettings, Row
-from lab import frontier, pages, runs
+from decgraph.bench import baselines, bootstrap, compare, loading, machine, prompts, render
+from decgraph.bench.agreement import Agreement
+from decgraph.bench.benchmark import causal
+from decgraph.bench.compare import THEIRS, Candidate
+from decgraph.bench.contenders import ContenderRun, Group, Ours, Theirs, greedy_is_exact, session_on
+from decgraph.bench.measure import ALL, BenchWork, drafts_of
+from decgraph.bench.timing import alternated
+from decgraph.errors import DecError
+from decgraph.runtime.placement import Placement
+from lab import frontier, gallery, pages, runs
+from lab.tradeoffs.masked import BASE, CANVAS, Masked
 
 PAGE = pages.DOCS / "leaderboard.md"
-PARTS = ("shipped", "chat", "frontier")
-HEAD = {"head": "smollm2_eagle"}
-SLOWEST = 25
-"""Times `generate`'s time for one prompt past which an algorithm is left out: minutes of each."""
-MOST = 16
-"""Algorithms in the table by kinds of prompts."""
-SMALL_TREE = "eagle2:depth=3,k=3,budget=8"
-"""The published tree was made for a target fifty times as large."""
+TARGET, HEADS = "smollm2", {"head": "smollm2_eagle"}
+PLAIN = "autoregressive"
+VARIANTS = ("eagle2:depth=3,k=3,budget=8",)
+"""Measured beside the published parameters: the published tree was made for a target fifty times as large."""
+LIMIT = 48
+BATCHES = (1, 8)
+SLOWEST = 3
+"""Times as slow as plain decoding past which an algorithm ends after FEW prompts, or PATIENCE seconds of the processor."""
+FEW, PATIENCE = 5, 20.0
+WORTH, MORE = 1.05, 10
+"""An algorithm that is not so many times as fast by the upper end of its interval, after MORE prompts, ends there."""
+Row = dict[str, Any]
+One = Candidate | str
+"""What is measured: an algorithm, or a loop of transformers by name."""
 
 
-def alone() -> list[str]:
-    """The algorithms for causal models that need nothing but the target."""
-    loaded = [decgraph.load(name) for name in causal()]
-    return [
-        a.name for a in loaded if list(a.models.values()) == ["causal"] and "heads" not in str(a.function.params[0].value.type)
-    ]
+class Board:
+    """Models and prompts of a leaderboard. most: prompts of each kind. Raises DecError where the models are not there."""
+
+    def __init__(self, target: str = TARGET, parts: Mapping[str, str] = HEADS, most: int | None = None) -> None:
+        self.weights = loading.loaded(target, None, parts, Placement("cpu", "float32"), eos=True)
+        self.theirs = self.weights.copied()
+        self.source = prompts.built_in()
+        self.prompts = self.encoded(prompts.taken(self.source.texts, most), chat=target == TARGET)
+        self.first = self.encoded(prompts.code().texts, chat=False)
+
+    def encoded(self, texts: Sequence[prompts.Text], *, chat: bool) -> list[prompts.BenchPrompt]:
+        """Texts as the target's tokens."""
+        return prompts.encoded(texts, Path(self.weights.folders["target"]), chat=chat, size=self.weights.size)
+
+    def settings(self) -> Row:
+        """What the figures depend on, beside an algorithm."""
+        return {
+            "limit": LIMIT,
+            "batches": list(BATCHES),
+            "prompts": [len(self.prompts), self.source.digest],
+            "digests": loading.digests(self.weights.folders),
+            "versions": machine.facts()["versions"],
+            "ends": [SLOWEST, FEW, PATIENCE, WORTH, MORE],
+        }
+
+    def served(self) -> tuple[dict[str, One], dict[str, str]]:
+        """By label what is measured, first what claims the target's text; and why the others for causal models are not."""
+        found: list[Candidate] = []
+        absent: dict[str, str] = {}
+        for one in compare.candidates([*causal(), *VARIANTS], {}):
+            try:
+                session_on(one.algorithm, self.weights, one.values)
+            except DecError as error:
+                absent[one.label] = compare.first_line(error)
+            else:
+                found.append(one)
+        found.sort(key=lambda one: (not exact(one), stdlib.entry(one.algorithm.name).family != "retrieval"))
+        loops: dict[str, One] = {THEIRS + name: name for name in ("generate", "prompt_lookup")}
+        return loops | {one.label: one for one in found if one.label != PLAIN}, absent
+
+    def contender(self, one: One, groups: Sequence[Group], limit: int = LIMIT) -> Ours | Theirs:
+        """An algorithm with a session of its own, or a loop of transformers, that has run."""
+        made: Ours | Theirs
+        if isinstance(one, str):
+            made = Theirs(THEIRS + one, baselines.baseline(one, self.theirs, {}), groups, limit)
+        else:
+            session = session_on(one.algorithm, self.weights, one.values)
+            made = Ours(one.label, one.algorithm, one.values, session, groups, limit, eos=self.weights.eos)
+        replace(made, groups=[[prompt.tokens for prompt in self.first[: len(groups[0])]]], limit=8).observed(0)
+        return made
+
+    def measured(self, one: One, batches: Sequence[int] = BATCHES) -> Row:
+        """The entry of an algorithm: at every batch size the rows of all prompts and of each kind, or why there are none."""
+        made: Row = {"started": time.strftime("%Y-%m-%d %H:%M"), "processor": machine.named(machine.facts()), "batches": {}}
+        load, spent = machine.load(), time.process_time()
+        for batch in batches if one != "prompt_lookup" else (1,):  # transformers' own takes one prompt at a time
+            try:
+                made["batches"][str(batch)] = rows = self.rows(one, batch)
+            except DecError as error:
+                made["failed"] = compare.first_line(error)
+                break
+            if rows[0]["ratio"]["value"] * SLOWEST < 1:
+                break
+        return {**made, "load": [load, machine.load()], "cpu_seconds": round(time.process_time() - spent)}
+
+    def rows(self, one: One, batch: int) -> list[Row]:
+        """Those of one batch size, until there is nothing more to see. Raises DecError as the algorithm does."""
+        work, (plain,) = in_turns(compare.work_of(self.prompts, batch)), compare.candidates([PLAIN], {})
+        turns: list[Turn] = []
+        for turn in taken(self.contender(plain, work.groups), self.contender(one, work.groups), work):
+            turns.append(turn)
+            if enough(turns):
+                break
+        kinds = dict.fromkeys(turn.kind for turn in turns)
+        found = [(kind, [turn for turn in turns if kind in (ALL, turn.kind)]) for kind in (ALL, *kinds)]
+        whole = len(turns) == len(work.groups)
+        return [{"kind": kind, "whole": whole, **self.row(of_kind, not isinstance(one, str))} for kind, of_kind in found]
+
+    def row(self, turns: Sequence[Turn], ours: bool) -> Row:
+        """The figures of some turns. ours: whether drafts were counted."""
+        same, ran = Agreement(self.theirs.target), [turn.ran for turn in turns]
+        for turn in turns:
+            for prompt, tokens, plain in zip(turn.group, turn.ran.tokens, turn.plain.tokens, strict=True):
+                same.compare(prompt, tokens, plain)
+        calls = sum(one.calls for one in ran)
+        return {
+            "prompts": sum(len(turn.group) for turn in turns),
+            "tokens_per_call": round(sum(len(t) for one in ran for t in one.tokens) / calls, 3) if calls else None,
+            "ratio": bootstrap.ratio([[turn.ratio] for turn in turns]).to_json(),
+            "tokens_equal": same.to_json(),
+            **(drafts_of(ran) if ours else {}),
+        }
 
 
-def masked() -> list[str]:
-    """The algorithms for one masked model that need no function of the caller."""
-    loaded = [decgraph.load(name) for name in stdlib.names()]
-    return [a.name for a in loaded if list(a.models.values()) == ["masked"] and not a.module.externs]
+@dataclass(frozen=True)
+class Turn:
+    """A group of prompts of a kind, decoded by plain decoding and by another. seconds: of the processor, that the other took;
+    ratio: how many times as long plain decoding took for a token."""
+
+    kind: str
+    group: Group
+    plain: ContenderRun
+    ran: ContenderRun
+    seconds: float
+    ratio: float
 
 
-def ranked(run: Row) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: over all prompts tokens per target call, the share of time that drafting takes, and the ratio of
-    `generate`'s time; fastest first, at the end those that learn. Lossless ones are marked by their claim."""
-    found = []
-    for row in render.overall(run):
-        if not row["algorithm"].startswith(THEIRS):
-            ratio = next(iter(row["ratios"].values()), None)
-            speed = (ratio or {}).get("cpu", ratio) if ratio else None
-            found.append((row, speed["value"] if speed else 0.0))
-    table = [
-        [row["algorithm"], stdlib.entry(row["algorithm"].partition(":")[0]).claim or "-", render.number(row["tokens_per_call"]),
-         render.share(row, "draft"), "-" if learns(row["algorithm"]) else f"{speed:.2f}", render.equal(row)]
-        for row, speed in sorted(found, key=lambda pair: (learns(pair[0]["algorithm"]), -pair[1]))
-    ]  # fmt: skip
-    return ["algorithm", "claim", "tokens per target call", "time in drafts", "times generate", "texts as generate's"], table
+def taken(plain: Ours | Theirs, other: Ours | Theirs, work: BenchWork) -> Iterator[Turn]:
+    """The two in turns, in a random order, group by group. Raises DecError as they do, KeyboardInterrupt as such."""
+    for n, (group, kind) in enumerate(zip(work.groups, work.kinds, strict=True)):
+        made: dict[str, ContenderRun] = {}
+
+        def run(side: str, n: int = n, made: dict[str, ContenderRun] = made) -> int:
+            made[side] = (plain if side == "plain" else other).observed(n)
+            return sum(map(len, made[side].tokens))
+
+        times = alternated({side: lambda _, side=side: run(side) for side in ("plain", "other")}, 1, 1, seed=n)
+        if times.interrupted:
+            raise KeyboardInterrupt
+        for error in times.failed.values():
+            raise error
+        a, b = (times.cpu[side][0] / max(times.tokens[side][0], 1) for side in ("plain", "other"))
+        yield Turn(kind, group, made["plain"], made["other"], times.cpu["other"][0], a / b)
 
 
-def by_kind(run: Row) -> tuple[list[str], list[list[str]]] | None:
-    """Headings and rows: tokens per target call on each kind of prompt, of algorithms whose texts are all `generate`'s, those
-    with most over all prompts first; None for prompts of one kind."""
-    kinds = [kind for kind in dict.fromkeys(row["kind"] for row in run["rows"]) if kind != "all"]
-    if len(kinds) < 2:
-        return None
-    found: dict[str, dict[str, Row]] = {}
-    for row in run["rows"]:
-        if not row["algorithm"].startswith(THEIRS):
-            found.setdefault(row["algorithm"], {})[row["kind"]] = row
-    same = {
-        name: rows for name, rows in found.items()
-        if render.equal(rows["all"]).startswith(f"{rows['all']['prompts']} of") and "different" not in render.equal(rows["all"])
-    }  # fmt: skip
-    best = sorted(same, key=lambda name: -(same[name]["all"]["tokens_per_call"] or 0))[:MOST]
-    return ["algorithm", *kinds], [
-        [name, *(render.number(same[name][kind]["tokens_per_call"]) for kind in kinds)] for name in best
-    ]
+def in_turns(work: BenchWork) -> BenchWork:
+    """The same groups, a kind after the other: the first ones are of all kinds."""
+    order = sorted(range(len(work.groups)), key=lambda n: work.kinds[:n].count(work.kinds[n]))
+    return BenchWork(tuple(work.groups[n] for n in order), tuple(work.kinds[n] for n in order))
 
 
-def learns(label: str) -> bool:
-    """Whether an algorithm carries state from request to request: its timed runs see their prompts again."""
-    return any(state.scope != "sequence" for state in decgraph.load(label.partition(":")[0]).function.states)
+def enough(turns: Sequence[Turn]) -> bool:
+    """Whether an algorithm ends after these turns."""
+    found = bootstrap.ratio([[turn.ratio] for turn in turns])
+    seen = sum(len(turn.group) for turn in turns)
+    if (seen >= FEW or sum(turn.seconds for turn in turns) > PATIENCE) and found.value * SLOWEST < 1:
+        return True
+    most = found.high if len(turns) >= bootstrap.FEWEST else max(turn.ratio for turn in turns)
+    return seen - len(turns[-1].group) < MORE <= seen and most < WORTH
 
 
-def page(document: dict[str, Any]) -> str:
+def exact(one: One) -> bool:
+    """Whether its greedy text is to be the target's own."""
+    return isinstance(one, str) or greedy_is_exact(one.algorithm, one.values)
+
+
+def measure(board: Board, document: Row, only: Sequence[str] = ()) -> Iterator[Row]:
+    """The document with each algorithm that it lacks. only: labels; these are measured whatever it has. Raises DecError for
+    a label that there is not."""
+    settings, (served, absent) = board.settings(), board.served()
+    if unknown := set(only) - served.keys():
+        raise DecError(f"{unknown.pop()} is not measured here", hint=f"one of {', '.join(served)}")
+    entries = document.get("entries", {}) if document.get("settings") == settings else {}
+    facts = {label: {} if isinstance(one, str) else one.facts() for label, one in served.items()}
+    entries = {label: entry for label, entry in entries.items() if label in facts}
+    left = only or [label for label in served if entries.get(label, {}).get("of") != facts[label]]
+    for n, label in enumerate(left):
+        runs.on_progress(label, n / len(left))
+        entries[label] = {"of": facts[label], "exact": exact(served[label]), **board.measured(served[label])}
+        yield {**document, "settings": settings, "models": board.weights.facts(), "absent": absent, "entries": entries}
+
+
+def page(document: Row) -> str:
     """The page, from the result file."""
-    parts, commands = [HEADING], document["commands"]
-    for run in document["runs"]:
-        headings, rows = ranked(run)
-        parts += [f"## {run['name']}\n", f"`{commands[run['name']]}`\n", render.caption(run) + "\n", _markdown(headings, rows)]
-        if (kinds := by_kind(run)) is not None:
-            parts += [
-                f"Tokens per target call by kind of prompt, the {len(kinds[1])} with most that write `generate`'s text:\n"
-            ]
-            parts += [_markdown(*kinds)]
-        if run["failed"]:
-            parts.append("Not measured: " + "; ".join(f"{name} ({why})" for name, why in sorted(run["failed"].items())) + "\n")
-    if document.get("frontier"):
-        points = [frontier.Point(**point) for point in document["frontier"]]
-        failed = "; ".join(f"{p.label} ({p.failed})" for p in points if p.failed)
-        parts += [
-            "## Masked models\n",
-            f"`{commands['frontier']}`\n",
-            FRONTIER,
-            _markdown(*frontier.table(points)),
-            "![frontier](images/frontier.png)\n",
-        ]
-        parts += [f"Not measured: {failed}\n"] if failed else []
-    return "\n".join(parts)
+    entries: dict[str, Row] = document["entries"]
+    there = {label: entry for label, entry in entries.items() if "1" in entry["batches"]}
+    ranked = sorted(there, key=lambda label: -there[label]["batches"]["1"][0]["ratio"]["value"])
+    same, other = ({label: there[label] for label in ranked if there[label]["exact"] is which} for which in (True, False))
+    masked = document["frontier"]
+    absent = document["absent"]
+    drafters = sorted(name for name, why in absent.items() if "needs a drafter" in why)
+    notes = [
+        *(f"{linked(label)}: {entry['failed']}" for label, entry in sorted(entries.items()) if "failed" in entry),
+        f"SmolLM2 has no smaller model of its vocabulary to draft: {', '.join(map(linked, drafters))}",
+        f"nobody trained the heads for it: {', '.join(linked(name) for name in sorted(absent) if name not in drafters)}",
+        *(f"{linked(name)}: {row['failed']}" for name, row in masked.items() if "failed" in row),
+    ]
+    pieces = {
+        "facts": facts(document),
+        "same": ranking(same, "prompts", lambda row: str(row["prompts"])),
+        "kinds": by_kind(same),
+        "other": ranking(other, "same text", lambda row: render.equal(row).partition(",")[0]),
+        "masked": render.markdown_table(frontier.table(masked, linked)),
+        "absent": "".join(f"- {note}\n" for note in notes),
+        "unequal": unequal(same),
+    }
+    return PAGE_TEXT.format(**pieces, slowest=SLOWEST, few=FEW, more=MORE, base=BASE, canvas=CANVAS)
 
 
-def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in [headings, *rows]]
-    return "\n".join([lines[0], "|" + "---|" * len(headings), *lines[1:]]) + "\n"
+def facts(document: Row) -> str:
+    """On what it was measured, and how long that took."""
+    entries, settings = document["entries"].values(), document["settings"]
+    loads, days = [load for one in entries for load in one["load"]], {one["started"][:10] for one in entries}
+    processors, minutes = {one["processor"] for one in entries}, sum(one["cpu_seconds"] for one in entries) / 60
+    count, digest = settings["prompts"]
+    return (
+        f"SmolLM2-135M-Instruct ({document['models']['target'] / 1e6:.1f}M parameters), float32, one thread, greedy, at most "
+        f"{settings['limit']} new tokens; {count} prompts of five kinds (sha256 {digest[:16]}) through its chat template. "
+        f"{', '.join(sorted(processors))}; {' to '.join(sorted({min(days), max(days)}))}, {minutes:.0f} minutes of CPU; "
+        f"load {min(loads):.1f} to {max(loads):.1f}; "
+        f"{', '.join(f'{name} {version}' for name, version in settings['versions'].items())}."
+    )
 
 
-HEADING = """# Leaderboard
+def linked(label: str) -> str:
+    """An algorithm's label with a link to its page."""
+    name, _, own = label.partition(":")
+    text = f"[{name}](gallery/{name}.md)" if name in stdlib.names() else name
+    return f"{text} {own.replace(',', ', ')}" if own else text
 
-*Generated by `python -m lab leaderboard`; the figures are of that machine, and `lab/results/leaderboard.json` has
-all of them. Each part names the command that measured it.*
 
-Every algorithm of stdlib/ that the models serve, with published defaults, in one interleaved run against transformers'
-`generate` on the same weights: processor time, one thread, float32, greedy. A ratio above 1 is faster than `generate`. Trees
-of 60 nodes were made for targets that read gigabytes a call on a GPU: on a CPU their nodes cost arithmetic, and a small tree
-or chain is faster.
-"""
-FRONTIER = f"""The shipped masked model, canvases of {frontier.CANVAS} positions, greedy. Kept positions per call are those of
-one token a call (`{frontier.BASE}`) on tasks with more digits than the model was trained on; `*` marks what no other decoder
-beats in both agreement and calls.
-"""
+def times(rows: Sequence[Row] | None) -> str:
+    """The ratio of all prompts with its interval; a dash for none."""
+    if not rows:
+        return "-"
+    ratio = rows[0]["ratio"]
+    return f"{ratio['value']:.2f}" + ("" if ratio["low"] is None else f" ({ratio['low']:.2f} to {ratio['high']:.2f})")
+
+
+def ranking(entries: Mapping[str, Row], heading: str, last: Callable[[Row], str]) -> str:
+    """A table of entries in their order; the last column has a figure of the rows of all prompts, one at a time."""
+    headings = ["algorithm", "alone", f"{BATCHES[-1]} at a time", "tokens a call", heading]
+    rows = []
+    for label, entry in entries.items():
+        first = entry["batches"]["1"]
+        figures = [times(first), times(entry["batches"].get(str(BATCHES[-1]))), render.number(first[0]["tokens_per_call"])]
+        rows.append([linked(label), *figures, last(first[0])])
+    return render.markdown_table((headings, rows))
+
+
+def by_kind(entries: Mapping[str, Row]) -> str:
+    """A table of those that ran all prompts: the ratios of each kind, one prompt at a time."""
+    found = {label: entry["batches"]["1"] for label, entry in entries.items() if entry["batches"]["1"][0]["whole"]}
+    kinds = next(iter(found.values()), [])[1:]
+    rows = [[linked(label), *(f"{row['ratio']['value']:.2f}" for row in rows[1:])] for label, rows in found.items()]
+    return render.markdown_table((["algorithm", *(row["kind"] for row in kinds)], rows)) if rows else ""
+
+
+def unequal(entries: Mapping[str, Row]) -> str:
+    """How often a text was not plain decoding's, though it is to be."""
+    rows = {label: [rows[0]["tokens_equal"] for rows in entry["batches"].values()] for label, entry in entries.items()}
+    ties = sum(one["near_ties"] for found in rows.values() for one in found)
+    wrong = [linked(label) for label, found in rows.items() if any(one["different"] for one in found)]
+    return f"{ties} of their texts part from it at a near-tie of two tokens, " + (
+        f"and those of {', '.join(wrong)} elsewhere" if wrong else "none elsewhere"
+    )
+
+
+PAGE_TEXT = """# Leaderboard
+
+*Generated by `python -m lab leaderboard`; `lab/results/leaderboard.json` has all figures.*
+
+What an algorithm of stdlib/ gains over plain decoding (`autoregressive`) on one model, with published parameters. A figure
+is how many times as fast it makes a token, by processor time, with its 95% interval over prompts; above 1 it is faster.
+
+Each algorithm takes turns with plain decoding, prompt by prompt, and reads every prompt once. One that is {slowest} times as
+slow ends after {few} prompts, one that cannot be 5% faster after {more}: the column of prompts says so. Figures without an
+interval are of fewer than five groups of prompts. There is one head for this model, EAGLE-3's: the program of another head
+shows what it does with these drafts, not what its own head would give.
+
+{facts}
+
+## The same text
+
+Algorithms that claim the target's own greedy text: {unequal}. A tree of 60 nodes was made for a GPU, where a call reads
+gigabytes: on a CPU its nodes cost arithmetic, and chains and small trees are faster; so does every draft at 8 at a time.
+
+{same}
+## By kind of prompt
+
+The same ratios, one prompt at a time, of those that ran all prompts: most of a `copy-edit` stands in its prompt, hardly
+anything of a `chat`.
+
+{kinds}
+## Other texts
+
+Algorithms that choose otherwise: samplers, searches, caches that drop entries. Speed is not their aim. *Same text* counts the
+prompts on which they write what plain decoding writes.
+
+{other}
+## Masked models
+
+The shipped masked model, canvases of {canvas} positions, greedy, by counts. Kept positions a call are those of one token
+a call (`{base}`) on tasks with more digits than the model was trained on; `*`: no other decoder beats it in both agreement and
+calls. [Trade-offs](tradeoffs.md) have each over its own knob.
+
+{masked}
+## Not measured
+
+{absent}"""
 
 
 def command(
-    only: Annotated[str, Option(help=f"Parts, comma separated: {', '.join(PARTS)}; the others' figures stay.")] = "",
-    take: Annotated[int, Option(help="Prompts of each kind.")] = 1,
-    limit: int = 48,
-    slowest: Annotated[float, Option(help="Times `generate`'s time past which one is left out.")] = SLOWEST,
-    chat: str = "smollm2",
+    only: Annotated[str, Option(help="Labels, comma separated, that are measured again; nothing else is.")] = "",
     page_only: Annotated[bool, Option(help="Write the page from the result file.")] = False,
 ) -> None:
-    """Measure, write the result file, the plot and the page. Raises DecError as `decgraph bench` does."""
+    """Measure what the result file lacks; write the page and the gallery's figures. Raises DecError as `decgraph bench` does."""
     import torch
 
     found = pages.result("leaderboard")
     if not page_only:
         torch.set_num_threads(1)
-        chosen, settings = runs.chosen(PARTS, only), MeasureSettings(limit, 1, slowest=slowest)
-        small = tuple(candidates([*alone(), SMALL_TREE], {}))
-        parts = {
-            "shipped": Benchmark(tuple(candidates(causal(), {})), settings, most=2 * take).runs,
-            "chat": Benchmark(small, settings, target=chat, parts=HEAD, chat=True, most=take).runs,
-        }
-        made = runs.measured(parts, [name for name in chosen if name in parts], found if only else {})
-        made["commands"] = {**found.get("commands", {}), **dict.fromkeys(chosen, made["command"])}
-        made["frontier"] = found.get("frontier", [])
-        if "frontier" in chosen:
-            made["frontier"] = [asdict(p) for p in frontier.measure(masked(), on_progress=runs.on_progress)]
-        pages.keep("leaderboard", found := made)
+        for document in measure(Board(), found, list(filter(None, only.split(",")))):
+            pages.keep("leaderboard", found := document)
+        for rows in frontier.measured(found.get("frontier", {}), Masked(), runs.on_progress):
+            pages.keep("leaderboard", found := {**found, "frontier": rows})
     PAGE.write_text(page(found), encoding="utf-8")
-    if found["frontier"]:
-        plots.one(frontier.plot([frontier.Point(**p) for p in found["frontier"]]), pages.DOCS / "images" / "frontier.png")
+    gallery.write_figures()

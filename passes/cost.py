@@ -108,10 +108,9 @@ class Frequency:
         return Frequency((*self.words, words), both, self.perhaps)
 
 
-def cost_of(module: Module, name: str = "") -> Cost:
-    """The cost of a module's algorithm, or of the function called `name`."""
-    function = module.functions[name or module.main]
-    return CostWalker(module, function).report()
+def cost_of(module: Module) -> Cost:
+    """The cost of a module's algorithm."""
+    return CostWalker(module, module.entry).report()
 
 
 class CostWalker:

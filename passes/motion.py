@@ -104,8 +104,8 @@ def _own_writes(op: Op) -> Parts:
 
 
 def fixed(op: Op) -> bool:
-    """Whether an op must stay: it changes something, or something inside it does."""
-    return bool(writes(op))
+    """Whether an op must stay: it or something inside it changes something, or is a note, which moves past all else."""
+    return bool(writes(op)) or op.opcode == "note" or any(fixed(inner) for r in op.regions for inner in r.ops)
 
 
 def mergeable(op: Op) -> bool:
@@ -122,6 +122,7 @@ CHEAP = frozenset(
         "request",
         "topology",
         "vocab_size",
+        "token",
         "len",
         "as_int",
         "face",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.ir.data.numbers import Number
+from decgraph.ir.data.numbers import Number, objects
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.limits import WIDEST
 from decgraph.ir.types import Type
@@ -36,7 +36,7 @@ WRITTEN = {
     "prob": "a number",
     "automaton": 'an automaton: {"next": [[1, 0], [-1, 1]], "accepting": [1]} with a row for every state and an entry '
     "for every token, or a JSON file that holds one; a regular expression; a file schema.json, grammar.lark or pattern.regex",
-    "token": "a token id",
+    "token": "a token id, or the text of one token",
 }
 """How a value of each kind is written."""
 
@@ -50,7 +50,8 @@ def check_value(owner: str, p: Param, v: ParamValue) -> ParamValue:
         raise
     except OverflowError:
         if p.low is not None and p.high is not None:
-            raise DecError(f"{owner}: `{name}` is {_short(v)}; it must be in {p.low}..{p.high}") from None
+            hint = f"{name}={p.low if str(v).startswith('-') else p.high}"
+            raise DecError(f"{owner}: `{name}` is {_short(v)}; it must be in {p.low}..{p.high}", hint=hint) from None
         raise DecError(f"{owner}: `{name}` is {_short(v)}, which is too large", hint=f"{name}={example(t)}") from None
     except (ValueError, TypeError, ZeroDivisionError, KeyError, RecursionError):
         raise DecError(f"{owner}: `{name}` must be {wanted(t)}, not {_short(v)}", hint=f"{name}={example(t)}") from None
@@ -65,7 +66,8 @@ def check_range(owner: str, p: Param, v: Number | str) -> None:
     if p.value.type.elem == "prob":
         low, high = 0 if low is None else low, 1 if high is None else high
     if not isinstance(v, str) and ((low is not None and v < low) or (high is not None and v > high)):
-        raise DecError(f"{owner}: `{p.name}` is {_short(v)}; it must be in {low}..{high}")
+        near = low if low is not None and v < low else high
+        raise DecError(f"{owner}: `{p.name}` is {_short(v)}; it must be in {low}..{high}", hint=f"{p.name}={near}")
 
 
 def wanted(t: Type) -> str:
@@ -203,14 +205,8 @@ def _vector(t: Type, v: ParamValue) -> list[ParamValue] | np.ndarray:
     if size is not None and t.dims[0].kind == "k" and (len(rows) > size if t.dims[0].of == "upto" else len(rows) != size):
         raise ValueError
     if t.elem in ("real", "prob"):
-        return rows if len(t.dims) > 1 else _reals(rows)
+        return rows if len(t.dims) > 1 else objects(rows)
     return np.array(rows, dtype=bool if t.elem == "bool" else np.int64)
-
-
-def _reals(rows: Sequence[object]) -> np.ndarray:
-    out = np.empty(len(rows), dtype=object)
-    out[:] = rows
-    return out
 
 
 def _whole(v: object) -> int:
@@ -314,14 +310,14 @@ READERS: dict[str, Callable[[ParamValue], ParamValue]] = {
 
 
 def is_text(p: Param, v: object) -> bool:
-    """Whether a value for a vector of tokens is a text, which a tokenizer has to encode, and not a written list of ids."""
+    """Whether a value for tokens is a text, which a tokenizer has to encode, and not a written id or list of ids."""
     t = p.value.type
-    if t.elem != "token" or len(t.dims) != 1 or not isinstance(v, str):
+    if t.elem != "token" or len(t.dims) > 1 or not isinstance(v, str):
         return False
     try:
         _value(t, v)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        return not v.strip().startswith("[")
+        return not (t.dims and v.strip().startswith("["))
     return False
 
 

@@ -1,4 +1,4 @@
-"""Files of prompts: a text on every line, or JSON lines of texts, messages or token ids. Read by `run`, `tune` and `bench`."""
+"""Files of prompts: a text on every line, or JSON lines of texts, messages or token ids. Read by `run`, `map`, `tune` and `bench`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 
@@ -114,7 +114,8 @@ def digest(data: bytes) -> str:
 
 
 def of_line(where: str, line: str) -> Text:
-    """The prompt of a line of JSON; other keys than the three and "kind" are not read. where: file and line, for errors.
+    """The prompt of a line of JSON, or of the body of a request to OpenAI's API, also in a line of a batch file; other keys than
+    the three and "kind" are not read. where: file and line, for errors.
 
     Raises DecError, with the place, for a line that is no prompt.
     """
@@ -128,9 +129,13 @@ def of_line(where: str, line: str) -> Text:
         raise DecError(f"{where} is nested too deeply", hint=FORMS) from None
     if isinstance(given, str):
         given = {"prompt": given}
+    if isinstance(given, dict) and isinstance(given.get("body"), dict):
+        given = given["body"]
     keys = [key for key in ("prompt", "messages", "ids") if isinstance(given, dict) and key in given]
     if len(keys) != 1:
-        raise DecError(f"{where} has neither a prompt nor messages nor ids, or more than one of them", hint=FORMS)
+        logged = isinstance(given, dict) and str(given.get("logger", "")).startswith("decgraph.serve")
+        hint = "a log of `decgraph serve` has no prompts: record the bodies of requests" if logged else FORMS
+        raise DecError(f"{where} has neither a prompt nor messages nor ids, or more than one of them", hint=hint)
     kind, value = given.get("kind", "prompts"), given[keys[0]]
     if not isinstance(kind, str) or not kind:
         raise DecError(f"{where}: the kind must be a text", hint=FORMS)
@@ -142,9 +147,21 @@ def of_line(where: str, line: str) -> Text:
         if not isinstance(value, list) or not value or not all(type(token) is int and token >= 0 for token in value):
             raise DecError(f"{where}: ids must be a list of token ids that is not empty", hint=FORMS)
         return Text(kind, ids=tuple(value), where=where)
-    if not isinstance(value, list) or not value or not all(_is_message(message) for message in value):
+    said = [_with_text(message) for message in value] if isinstance(value, list) else []
+    if not said or not all(_is_message(message) for message in said):
         raise DecError(f"{where}: a message must have a role and a content", hint=FORMS)
-    return Text(kind, messages=tuple(value), where=where)
+    return Text(kind, messages=tuple(said), where=where)
+
+
+def _with_text(message: Any) -> Any:
+    """A message whose content is one text, where it is a list of texts alone."""
+    parts = message.get("content") if isinstance(message, dict) else None
+    texts = (
+        [part["text"] for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+        if isinstance(parts, list)
+        else []
+    )
+    return {**message, "content": "".join(texts)} if parts and len(texts) == len(parts) else message
 
 
 def _is_message(message: object) -> bool:

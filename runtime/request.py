@@ -316,8 +316,9 @@ def _moderate(value: Number) -> bool:
 
 
 def _wrong(name: str, value: object, wanted: str) -> DecError:
-    shown = repr(value)
-    return DecError(f"{name} is {shown if len(shown) <= 40 else shown[:40] + '...'}; it must be {wanted}")
+    shown, default = repr(value), getattr(Request, name, None)
+    hint = f"{name}={default}" if isinstance(default, int) else "" if name == "prompt" else "leave it out"
+    return DecError(f"{name} is {shown if len(shown) <= 40 else shown[:40] + '...'}; it must be {wanted}", hint=hint)
 
 
 def _need(holds: bool, name: str, value: object, wanted: str) -> None:

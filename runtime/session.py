@@ -31,6 +31,7 @@ from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats, Timing
+from decgraph.runtime.words import spelling_for, token_of, tokens_by_text
 
 if TYPE_CHECKING:
     from decgraph.runtime.conversation import Conversation
@@ -165,6 +166,7 @@ class Session:
         if self.models:
             check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
+        self._texts = tokens_by_text(module, self.function.name, tokenizer, self._main)
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[tuple[str, str], object] = {}
         self.generation: Mapping[str, object] | None = None
@@ -191,11 +193,17 @@ class Session:
         )
 
     def _in_tokens(self, params: Mapping[str, ParamValue], tokenizer: Tokenizing | None) -> dict[str, ParamValue]:
-        """Parameter values, with the tokenizer's ids for a text where a vector of tokens is wanted; defaults included."""
+        """Parameter values, with the tokenizer's ids for a text where tokens are wanted; defaults included."""
         out = dict(params)
-        for p in self.function.params if tokenizer is not None else ():
+        for p in self.function.params:
             value = params.get(p.name, p.default if p.has_default else None)
-            if tokenizer is not None and is_text(p, value):
+            one = p.value.type.elem == "token" and not p.value.type.dims
+            if one and isinstance(value, str) and (is_text(p, value) or p.name not in params):
+                try:
+                    out[p.name] = token_of(value, spelling_for(tokenizer, self._main))
+                except DecError as error:
+                    raise DecError(f"{self.function.name}: `{p.name}`: {error.diagnostics[0]}", hint=error.hint) from None
+            elif tokenizer is not None and is_text(p, value):
                 out[p.name] = list(tokenizer.encode(str(value)))
         return out
 
@@ -364,9 +372,14 @@ class Session:
                            hint="give the prompt with these fields, or a Request that has them")  # fmt: skip
         return prompt
 
+    @property
+    def _main(self) -> Model | None:
+        """The first model that the function takes."""
+        return next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
+
     def _check(self, request: Request) -> None:
         refuse_unread(self.function, request, self.unread)
-        main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
+        main = self._main
         if main is not None:
             request.check_vocab(main.vocab.size)
         asks = request.logprobs is not None or request.prompt_logprobs is not None
@@ -399,7 +412,7 @@ class Session:
                 self.module,
                 self.function.name,
                 self.models,
-                self.params,
+                {**self.params, **self._texts},
                 request,
                 listener=hear if keep_events or not self.machine.counts else listener,
                 shared=self.shared if shared is None else shared,

@@ -103,14 +103,16 @@ def _counts(path: tuple[int, ...], request: Request) -> tuple[Counter[int], Coun
     return Counter(path), Counter(path[request.begins :])
 
 
-def _empty() -> DecError:
+def nothing_left() -> DecError:
+    """The error of reading a row that the constraints leave without a token."""
     return ConstraintError(
         "the request's constraints leave no token that the model gives any probability",
         hint="loosen bans, min_length or the automaton",
     )
 
 
-def _nan() -> DecError:
+def no_numbers() -> DecError:
+    """The error of reading a row with a score that is NaN or infinite."""
     return noted_outside(
         DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
     )
@@ -126,9 +128,9 @@ def _logits(scores: Scores, allowed: np.ndarray | None) -> np.ndarray:
     if allowed is not None:
         logits = np.where(allowed, logits, -np.inf)
     if np.isnan(logits).any() or np.isposinf(logits).any():
-        raise _nan()
+        raise no_numbers()
     if not (logits > -np.inf).any():
-        raise _empty()
+        raise nothing_left()
     return logits
 
 
@@ -153,7 +155,7 @@ def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np
 def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
     logits = processed(logits, path, request)
     if request.processors and not (logits > -np.inf).any():
-        raise _empty()
+        raise nothing_left()
     if request.penalised:
         logits = _penalised(logits, path, request)
     if request.temperature == 0:
@@ -190,18 +192,19 @@ def _penalised(logits: np.ndarray, path: tuple[int, ...], request: Request) -> n
         ids = _ids(seen, len(logits))
         r = float(request.repetition_penalty)
         logits[ids] = np.where(logits[ids] < 0, logits[ids] * r, logits[ids] / r)
-    presence, frequency = _amount(request.presence_penalty), _amount(request.frequency_penalty)
+    presence, frequency = amount(request.presence_penalty), amount(request.frequency_penalty)
     if presence or frequency:
         for token, count in generated.items():
             if 0 <= token < len(logits):  # a masked position of a model without a mask token is -1
                 logits[token] -= presence + frequency * count
     for token, value in request.bias_pairs:
         if token < len(logits):
-            logits[token] += _amount(value)
+            logits[token] += amount(value)
     return logits
 
 
-def _amount(value: Amount) -> float:
+def amount(value: Amount) -> float:
+    """A bias or penalty in logits: of an exact factor its logarithm."""
     return value.log if isinstance(value, Factor) else float(value)
 
 
@@ -213,9 +216,9 @@ def _constrained(weights: Weights, allowed: np.ndarray | None) -> Weights:
     """The weights of the allowed tokens, normalised; without constraints a row sums to one already."""
     left = masked(weights, allowed)
     if any(isinstance(w, float) for w in left):
-        raise _nan()
+        raise no_numbers()
     if allowed is None and all(isinstance(w, int | Fraction) and w == 0 for w in left):
-        raise _empty()
+        raise nothing_left()
     return weights if allowed is None else _normal(left)
 
 
@@ -223,10 +226,10 @@ def _normal(weights: Weights) -> Weights:
     if all(isinstance(w, Fraction) for w in weights):
         total = sum(weights)
         if total == 0:
-            raise _empty()
+            raise nothing_left()
         return weights if total == 1 else tuple(w / total for w in weights)
     if not any(w > 0 for w in weights):
-        raise _empty()
+        raise nothing_left()
     return shares_of(weights)
 
 

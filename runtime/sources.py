@@ -7,6 +7,7 @@ No other file decides whether a value is a folder, a module of torch or a model 
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +47,8 @@ class ModelNames:
                 raise DecError(f"there is no file {value}")
             return Path(value)
         if isinstance(value, str) and not Path(value).is_dir():
-            if value in self.folders:
-                return self.folders[value]
-            if value in self.absent:
-                raise self.absent[value]
+            if value in self.all():
+                return self.named(value)
             if near := difflib.get_close_matches(value, self.all(), 1, 0.7):
                 raise DecError(f"there is no folder and no model called {value!r}", hint=f"did you mean {near[0]}?")
             if value.count("/") == 1 and not value.startswith((".", "~", "/")) and not Path(value).parent.is_dir():
@@ -60,8 +59,20 @@ class ModelNames:
                 )
         return Path(value)
 
+    def named(self, name: str) -> Path:
+        """A model's folder by its name, whatever lies in the working directory. Raises DecError where it is not here."""
+        if name in self.absent:
+            raise self.absent[name]
+        return self.folders[name]
+
     def located(self, value: T) -> T | Path:
-        """What a caller gave, with the folder in the place of a name or a path. Raises DecError as `folder_of`."""
+        """What a caller gave, with the folder in the place of a name or a path; a folder that is called as a model is read
+        with a warning. Raises DecError as `folder_of`."""
+        if isinstance(value, str) and value in self.all() and Path(value).is_dir():
+            if value in self.absent or Path(value).resolve() != self.folders[value].resolve():
+                warnings.warn(
+                    f"the folder {value} of this directory is read, not the model called {value}: rename it for that one"
+                )
         return self.folder_of(value) if isinstance(value, str | Path) else value
 
     def check(self, value: str | Path) -> None:
@@ -72,7 +83,7 @@ class ModelNames:
         if found.is_file():
             folder(found)
         if not found.is_dir():
-            named = ", ".join(self.all())
+            named = ", ".join(name for name in self.all() if name != "tokenizer")  # which is no model
             raise DecError(
                 f"{value} is not a folder with a model in it", hint=f"a folder with a config.json, or one of {named}"
             )
@@ -144,6 +155,17 @@ def concerns(function: Function, name: str) -> bool:
     return one is not None and (what != "heads" or one.gives == HEADS)
 
 
+def handed_out(function: Function, main: T | None, drafter: T | None, named: Mapping[str, T]) -> dict[str, T]:
+    """What an algorithm gets of models that several share: `main` is its first one, `drafter` every further causal one, and
+    those by a parameter's name go before both."""
+    out: dict[str, T] = {}
+    for number, (name, one) in enumerate(wanted_by(function).items()):
+        usual = main if number == 0 else drafter if one.kind == "causal" else None
+        if (found := named.get(name, usual)) is not None:
+            out[name] = found
+    return out | {name: value for name, value in named.items() if "." in name and concerns(function, name)}
+
+
 def main_parameter(function: Function) -> str:
     """The name of the parameter that the model on which generate is called is bound to: the first causal or masked one.
     Raises DecError for an algorithm without such a model."""
@@ -185,14 +207,14 @@ def arguments_of(function: Function, values: Mapping[str, object], names: ModelN
     _check_left_out(function, args, names)
     for name, stands in names.shipped(function).items():
         if name not in args.models:
-            args.models[name] = source_of(names.folder_of(stands))
+            args.models[name] = source_of(names.named(stands))
     for name, one in args.wanted.items():
         if one.gives == HEADS and name not in args.heads:
             own = args.models[name]
             if own.what == "stored" and holds_heads(own.value):  # Medusa v1.0 puts its heads into the target's folder
                 args.heads[name] = own
             elif own.what != "model":
-                args.heads[name] = source_of(names.folder_of("medusa"))
+                args.heads[name] = source_of(names.named("medusa"))
     return args
 
 

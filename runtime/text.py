@@ -252,7 +252,7 @@ def tokenizer_of(home: Path | None) -> Tokenizer | None:
 
 def reads_text(module: Module) -> bool:
     """Whether a program needs a tokenizer: it reads texts, hands them to the caller's functions, or follows a grammar."""
-    of_text = ("completes", "text_of", "automaton")
+    of_text = ("completes", "text_of", "token", "automaton")
     return bool(module.externs) or any(op.opcode in of_text for f in functions_of(module) for op in ops_of(f))
 
 

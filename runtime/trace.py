@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,15 @@ class DraftEnded:
 
     tree: str
     error: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """The program noted a figure. token: whether the value is the id of one."""
+
+    name: str
+    value: float
+    token: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,8 @@ class ModelCall:
     computed: int | None = None
 
 
-Event = Drafted | DraftEnded | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+Event = (Drafted | DraftEnded | Noted | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped
+         | ModelCall)  # fmt: skip
 
 
 class Commits:
@@ -163,10 +174,42 @@ def wilson(taken: int, tested: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """What a program noted under a name: how many times, the last value, and of numbers the mean and both ends."""
+
+    count: int
+    last: float
+    total: float
+    low: float
+    high: float
+    token: bool = False
+
+    @property
+    def mean(self) -> float:
+        """The mean of numbers; of conditions the share that held."""
+        return self.total / self.count
+
+    def then(self, e: Noted) -> Figure:
+        """With one more value."""
+        ends = min(self.low, e.value), max(self.high, e.value)
+        return Figure(self.count + 1, e.value, self.total + e.value, *ends, e.token)
+
+    def to_json(self) -> dict[str, float | None]:
+        """last and count, and of numbers mean, min and max; None for what is no finite number, which JSON does not have."""
+        ends = {} if self.token else {"mean": self.mean, "min": self.low, "max": self.high}
+        return {k: v if math.isfinite(v) else None for k, v in {"last": self.last, **ends, "count": self.count}.items()}
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"{self.last:.4g}"
+        return f"{self.last:.4g} at last, {self.mean:.4g} on average of {self.count}, from {self.low:.4g} to {self.high:.4g}"
+
+
+@dataclass(frozen=True)
 class Stats:
     """The numbers of one run. `drafted` counts the drafts of its own trees that were not pruned away; `tested` and `accepted`
     count them by depth, the children of a root first, up to the end of the text. Calls are those of sub-runs too.
-    `draft_errors`: how often an error ended a draft, by what it said.
+    `draft_errors`: how often an error ended a draft, by what it said. `notes`: what the program noted, by name.
     """
 
     tokens: int = 0
@@ -180,11 +223,17 @@ class Stats:
     stopped: str = ""
     calls: dict[str, int] = field(default_factory=dict, compare=False)
     draft_errors: dict[str, int] = field(default_factory=dict, compare=False)
+    notes: dict[str, Figure] = field(default_factory=dict, compare=False)
 
     @property
     def ended_drafts(self) -> int:
         """How many drafts ended with an error."""
         return sum(self.draft_errors.values())
+
+    @property
+    def noted(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """The field `notes` of a record in JSON; {} where nothing was noted."""
+        return {"notes": {name: figure.to_json() for name, figure in self.notes.items()}} if self.notes else {}
 
     @staticmethod
     def errors_of(runs: Iterable[Stats]) -> dict[str, int]:
@@ -224,6 +273,8 @@ class Stats:
                     tally.drafted += 1
                 case DraftEnded():
                     tally.errors[e.error] = tally.errors.get(e.error, 0) + 1
+                case Noted():
+                    tally.note(e)
                 case Pruned():
                     tally.drafted -= e.dropped
                 case Rejected():
@@ -273,7 +324,7 @@ class Tally:
     """Counters of a run: `Stats.of` fills them from events, and a backend that nobody listens to counts in them directly."""
 
     __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls",
-                 "last", "errors")  # fmt: skip
+                 "last", "errors", "notes")  # fmt: skip
 
     def __init__(self) -> None:
         self.tokens = self.target = self.draft = self.drafted = self.unmasked = self.remasked = 0
@@ -281,6 +332,7 @@ class Tally:
         self.accepted: dict[int, int] = {}
         self.calls: dict[str, int] = {}
         self.errors: dict[str, int] = {}
+        self.notes: dict[str, Figure] = {}
         self.last: list[tuple[int, bool]] = []  # the tests since the last commit: depth, and whether a draft was accepted
         self.stopped = ""
 
@@ -302,6 +354,11 @@ class Tally:
         if self.last:
             _settle(self.last, tokens if cut else None, self.tested, self.accepted)
 
+    def note(self, e: Noted) -> None:
+        """The program noted a figure."""
+        before = self.notes.get(e.name, Figure(0, 0, 0, math.inf, -math.inf))
+        self.notes[e.name] = before.then(e)
+
     def called(self, other: Tally) -> None:
         """Count a sub-run's calls."""
         self.target += other.target
@@ -315,7 +372,8 @@ class Tally:
         depths = range(1, max(self.tested, default=0) + 1)
         return Stats(self.tokens, self.target, self.draft, self.drafted, self.unmasked, self.remasked,
                      tuple(self.tested.get(d, 0) for d in depths), tuple(self.accepted.get(d, 0) for d in depths),
-                     self.stopped, dict(self.calls), dict(self.errors))  # fmt: skip
+                     self.stopped, dict(self.calls), dict(self.errors),
+                     dict(self.notes))  # fmt: skip
 
 
 class Recorded(Protocol):

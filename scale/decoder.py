@@ -179,6 +179,7 @@ def _record(id: Id, result: Result) -> dict[str, Any]:
         "tokens": list(map(int, result.tokens)),
         "reason": result.reason,
         "target_calls": result.stats.target_calls,
+        **result.stats.noted,
         **({"draft_errors": result.stats.draft_errors} if result.stats.draft_errors else {}),
         "error": None if result.error is None else _of_row(str(result.error), id),
     }

@@ -349,6 +349,7 @@ def told(answer: Answer) -> dict[str, Any]:
         "tokens_per_call": round(stats.tokens_per_call, 4),
         "drafted": stats.drafted,
         "accepted": sum(stats.accepted),
+        **stats.noted,
         **({"ended_drafts": stats.ended_drafts, "draft_errors": stats.draft_errors} if stats.draft_errors else {}),
         "reading_seconds": round(job.received - job.arrived, 4),
         "queued_seconds": round(max(0.0, job.started - job.received), 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
 class Metrics:
-    """The metrics of one server, in a registry of their own. Times are seconds."""
+    """The metrics of one server, in a registry of their own. Times are seconds. No request adds a label."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -31,7 +32,7 @@ class Metrics:
         self.target_calls = Counter("decgraph_target_calls", "Calls of the target.", by, **own)
         self.draft_calls = Counter("decgraph_draft_calls", "Calls of drafters.", by, **own)
         self.drafted = Counter("decgraph_drafted_tokens", "Draft tokens.", by, **own)
-        self.draft_errors = Counter("decgraph_draft_errors", "Drafts that an error ended, by the error.", [*by, "error"], **own)
+        self.draft_errors = Counter("decgraph_draft_errors", "Drafts that an error ended, by the line.", [*by, "line"], **own)
         self.accepted = Counter("decgraph_accepted_tokens", "Draft tokens that verification accepted.", by, **own)
         self.acceptance = Gauge("decgraph_acceptance_ratio", "Accepted per drafted token since the start.", by, **own)
         self.per_call = Gauge("decgraph_tokens_per_target_call", "Committed tokens per target call since the start.", by, **own)
@@ -63,8 +64,9 @@ class Metrics:
             self._count(name, news.result.stats)
 
     def _count(self, name: str, stats: Stats) -> None:
-        for told, times in stats.draft_errors.items():
-            self.draft_errors.labels(name, told).inc(times)
+        for told, times in stats.draft_errors.items():  # words of an error may hold values: the lines of a program are few
+            at = re.match(r"\S+:\d+(?=: )", told)
+            self.draft_errors.labels(name, at[0] if at else "").inc(times)
         accepted = sum(stats.accepted)
         values = (stats.tokens, stats.target_calls, stats.draft_calls, stats.drafted, accepted)
         counters = (self.tokens, self.target_calls, self.draft_calls, self.drafted, self.accepted)

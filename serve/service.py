@@ -138,6 +138,7 @@ class Service:
         self.metrics, self.prefixes = Metrics(), PrefixCopies(prefix_bytes)
         self.worker = Worker(self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes)
         self.open: set[Exchange] = set()
+        catalogue.busy = self.worker.__len__
         self.draining = False
         self.began = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -151,7 +152,7 @@ class Service:
         """Begin to work for this event loop."""
         self._loop = loop
         self._templates.start()
-        self.worker.start(self.catalogue.sessions.values())
+        self.worker.start(self.catalogue.every_session())
 
     @property
     def ready(self) -> bool:

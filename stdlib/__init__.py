@@ -125,14 +125,14 @@ def entry(name: str) -> Entry:
     file = parse_text(source, f"stdlib/{name}.dec")
     item = file.named(name)
     assert isinstance(item, S.Algorithm)
-    claims = (S.Refines, S.Ensures, S.KeepsSupport)
-    claim = "; ".join(source[s.span.start : s.span.end].strip() for s in item.body if isinstance(s, claims))
+    claims = [s for s in item.body if isinstance(s, S.Claim)]
+    claim = "; ".join(source[s.span.start : s.span.end].strip() for s in claims)
     doc, row = item.doc or "", catalogue().get(name)
     made = Entry(
         name, family(item), claim, published(doc), path(name), titled(doc),
         kinds=tuple(dict.fromkeys(p.type.name for p in item.params if p.type is not None and p.type.name in KINDS)),
         externs=tuple(one.name for one in file.items if isinstance(one, S.Extern)),
-        promises=tuple(dict.fromkeys(promise(s) for s in item.body if isinstance(s, claims))),
+        promises=tuple(dict.fromkeys(promise(s) for s in claims)),
     )  # fmt: skip
     return made if row is None else replace(made, **{k: v for k, v in asdict(row).items() if k != "name"})
 
@@ -164,11 +164,12 @@ def entries() -> tuple[Entry, ...]:
 
 KINDS = ("causal", "masked", "features", "layers", "head")
 """The kinds of models that algorithms take."""
-PROMISES = ("tokens", "distribution", "support", "ensures")
-"""What algorithms claim: the tokens of another with the same seed, its distribution, no token that it never gives, a bound."""
+PROMISES = ("tokens", "distribution", "support", "ensures", "cost")
+"""What algorithms claim: the tokens of another with the same seed, its distribution, no token that it never gives, a bound,
+and how much it asks of a model or takes back."""
 
 
-def promise(claim: S.Refines | S.Ensures | S.KeepsSupport) -> str:
+def promise(claim: S.Claim) -> str:
     """The word of PROMISES for a claim, in brackets where it has a condition."""
     from decgraph.dsl import syntax as S
 
@@ -179,6 +180,8 @@ def promise(claim: S.Refines | S.Ensures | S.KeepsSupport) -> str:
             word = "support"
         case S.Ensures():
             word = "ensures"
+        case S.AtMost():
+            word = "cost"
     return f"({word})" if claim.when is not None else word
 
 

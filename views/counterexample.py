@@ -117,7 +117,7 @@ def sides(example: Counterexample) -> str:
     """Both distributions as bars, those furthest apart first; of point masses, the tokens."""
     ours, theirs = (html.escape(name) for name in example.names)
     words = f"<p>{html.escape(example.words)}</p>" if example.words else ""
-    if example.kind in ("token", "error"):
+    if example.kind in ("token", "count", "error"):
         return words
     if example.kind in ("tokens", "text"):
         rows = ((ours, example.ours), (theirs, example.theirs))

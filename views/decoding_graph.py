@@ -13,7 +13,7 @@ PLUMBING = frozenset((
     "const", "map", "if", "for", "while", "each", "len", "as_int", "noise", "gather", "face", "tree.nodes", "tree.get",
     "canvas.get", "context", "done", "draw.get", "level.get", "list", "concat", "slice", "reduce", "lookup", "tile",
     "request", "state.read", "compact", "edit.get", "path.get", "positions", "take_first", "segment",
-    "within",
+    "within", "unfailing",
 ))  # fmt: skip
 SHAPES = {"model": "box3d", "commit": "doubleoctagon", "tree.walk": "diamond", "draw": "ellipse", "bernoulli": "ellipse"}
 
@@ -46,7 +46,7 @@ def label(op: Op) -> str:
     """What a node says: the operation, and the name that the source gives its result."""
     names = [v.name.split(".")[0] for v in op.results if v.name and not v.name.startswith("%")]
     extra = [str(op.attrs[a]) for a in ("rule", "how", "part", "fn", "state", "extern") if op.attrs.get(a)]
-    words = op.opcode + (f" {', '.join(extra)}" if extra else "")
+    words = op.opcode + (f" {', '.join(extra)}" if extra else " masked again" if op.attrs.get("kind") == "mask" else "")
     return f"{words}: {', '.join(dict.fromkeys(names))}" if names else words
 
 

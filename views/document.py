@@ -141,6 +141,8 @@ def promised(run: Trace, greedy: bool) -> dict[str, str]:
 
 def tokens_in(event: trace.Event) -> tuple[int, ...]:
     """The token ids that an event names."""
+    if isinstance(event, trace.Noted):
+        return (int(event.value),) if event.token else ()
     token: int | None = getattr(event, "token", None)
     found: tuple[int, ...] = getattr(event, "tokens", ()) if token is None else (token,)
     return found
@@ -254,6 +256,7 @@ SHOWN: dict[type, tuple[str, ...]] = {
     trace.Unmasked: ("position", "token", "confidence"),
     trace.Remasked: ("position",),
     trace.Committed: ("tokens", "cut"),
+    trace.Noted: ("name", "value", "token"),
     trace.Pruned: ("dropped",),
     trace.DraftEnded: ("tree", "error"),
     trace.Stopped: ("reason",),

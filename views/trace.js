@@ -245,6 +245,7 @@ class RunView {
       Unmasked: () => `position ${x[0]} ${e.edit && e.edit[3] ? "replaced by" : "decided:"} ${t(x[1])}, confidence ${number(x[2])}`,
       Remasked: () => `position ${x[0]} masked again`,
       Committed: () => `committed ${several(x[0].length, "token")}${x[1] ? `, ${x[1]} cut` : ""}`,
+      Noted: () => `${x[0]} = ${x[2] ? t(x[1]) : number(x[1])}`,
       Pruned: () => `${several(x[0], "draft")} pruned`,
       DraftEnded: () => `an error ended the draft of ${x[0]}: ${x[1]}`,
       Stopped: () => `ended by ${ENDED[x[0]] ?? x[0]}`,

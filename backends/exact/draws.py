@@ -30,7 +30,6 @@ class ExactDraws(ReferenceMachine):
 
     num: Any = EXACT  # Any: as in `Run`
     world: World
-    full_support = False
 
     def start_run(self) -> None:
         super().start_run()
@@ -91,10 +90,7 @@ class ExactDraws(ReferenceMachine):
                 resolve = partial(self.late_token, op, place, row, face, f"{self.said(op, place)}, number {j}")
                 out.append(Draw(None, row, face, group=lane, rank=j, resolve=resolve))
             return out
-        if not self.full_support:
-            k = min(k, sum(1 for x in row.face(face) if x > 0))
-        else:
-            k = min(k, self.vocab_size)
+        k = min(k, sum(1 for x in row.face(face) if x > 0))
         return self.siblings(op, row, face, self.key(key, (lane,), row), k, lane)
 
     def siblings(self, op: Op, row: Row, face: str, place: Key, k: int, lane: int, race: bool = False) -> list[Draw]:

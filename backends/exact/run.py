@@ -34,7 +34,7 @@ from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.reading import AnyReading
 from decgraph.runtime.reals.real import Real
 from decgraph.runtime.stop import StopMachine
-from decgraph.runtime.trace import DraftEnded
+from decgraph.runtime.trace import DraftEnded, Event
 
 
 def settled(value: object) -> Hashable:
@@ -63,6 +63,13 @@ class Beginning(Protocol):
     def check_carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None: ...
 
 
+class Counts(Protocol):
+    """What hears the events of a run and its sub-runs: check/counts.py has one."""
+
+    def hear(self, m: ExactMachine, event: Event) -> None: ...
+    def state(self) -> Hashable: ...
+
+
 class ExactMachine(ExactDraws):
     """A machine whose noise is unknown: every draw is a choice of `world`."""
 
@@ -72,6 +79,7 @@ class ExactMachine(ExactDraws):
     begin: Beginning | None = None  # initial values of states and carried values; None: the program's own
     # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas, and ends the run
     watch_canvas: Callable[[Canvas, list[int], list[Cell]], Sequence[tuple[int, str]]] | None = None
+    counted: Counts | None = None  # what a claim about cost counts of the request
     step = 0  # iteration of the outer `while not done`
 
     def on(self, world: World, steps: int | None = None) -> ExactMachine:
@@ -178,12 +186,17 @@ class ExactMachine(ExactDraws):
 
     # -- states that were enumerated before
     def future(self) -> tuple[Hashable, ...]:
-        """What the rest of the run depends on besides values: committed tokens, states, the reads of the output noise
-        and the results of functions."""
+        """What the rest of the run depends on besides values: committed tokens, states, the reads of the output noise,
+        the results of functions, and what is counted."""
         reads = {k: tuple((signature(q), y) for q, y in r.reads) for k, r in self.world.races.items() if k.site == "output"}
         output = frozenset((k, r) for k, r in reads.items() if r)
         answers = frozenset((key, settled(value)) for key, value in self.world.adversary.items())
-        return (tuple(self.committed_tokens()), output, answers)
+        return (tuple(self.committed_tokens()), output, answers, self.counted and self.counted.state())
+
+    def emit_event(self, event: Event) -> None:
+        if self.whole.counted is not None:
+            self.whole.counted.hear(self, event)
+        super().emit_event(event)
 
     def arrive(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
         """Report the state in which a loop begins its next iteration."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from decgraph.backends.reference.protocols import Machine
-from decgraph.ir.data.numbers import Number
+from decgraph.ir.data.numbers import Number, objects
 from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.ops.common import array
 from decgraph.ir.types import Type
@@ -17,13 +17,6 @@ from decgraph.ir.values import Op
 def number(x: object) -> float:
     """A number of a program as Python's."""
     return float(np.asarray(x, dtype=np.float64))
-
-
-def objects(values: Sequence[object]) -> np.ndarray:
-    """Values as object[n]: NumPy does not look inside them."""
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
 
 
 def reals(m: Machine, values: Sequence[Number]) -> np.ndarray:

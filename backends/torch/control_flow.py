@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from decgraph.backends.torch.header import OPS
+from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.texts import CONSTANTS, atom, constant, hint_of, negated
 from decgraph.backends.torch.values import WIDEST, literal
 from decgraph.backends.torch.writer import Form, Writer
@@ -120,7 +121,7 @@ def started(w: Writer, op: Op, init: Sequence[Value], known: Sequence[str | None
 
 def for_loop(w: Writer, op: Op) -> None:
     """A `for` over a range; where its body drafts a chain that an engine can draft by itself, one call of that."""
-    chain = chain_of(op) if w.kit.draft_loops else None
+    chain = chain_of(op)
     if chain is not None:
         draft_loop(w, op, chain)
         return
@@ -280,7 +281,7 @@ def draft_loop(w: Writer, op: Op, chain: Chain) -> None:
     lo, hi, tree = op.operands
     result = started(w, op, [tree])[0]
     counter = w.name(op.regions[0].args[0])
-    noise = w.kit.lower(w.origin.get(chain.noise, chain.noise))
+    noise = lower(chain.noise)
     kwargs = [f"{k}={literal(v)}" for k, v in noise.kwargs.items()]
     args = [counter if v is op.regions[0].args[0] else w.use(v) for v in chain.noise.operands]
     name = w.header.call(chain.noise, noise, w.values.names)
@@ -531,19 +532,13 @@ def function_of(w: Writer, region: Region, name: str, op: Op, *, rule: bool = Fa
         if not w.ended:
             w.line(f"return {verdict(w, region.yields) if rule else w.values.listed(region.yields)}")
         w.ended, w.around = False, outer
-        w.values.names.taken = outside | set(w.header.declared.values()) | set(w.header.brought)
+        w.values.names.taken = outside | set(w.header.declared.values())
     w.lines.text.append("")
     return fn
 
 
 def tree_walk(w: Writer, op: Op) -> None:
-    """A verification: the kit's own walk where it has one for the rule, else the rule as a function."""
-    made = w.kit.walk(w.origin.get(op, op), w.original)
-    if made is not None:
-        name = w.header.object(made.name, made.call, w.values.names)
-        given = ", ".join(["m", *map(w.use, (*op.operands[:2], *made.captured))])
-        w.line(f"{w.name(op.result)} = {name}({given})", op)
-        return
+    """A verification, its rule as a function."""
     rule = function_of(w, op.regions[0], str(op.attrs.get("rule") or "rule").replace(".", "_"), op, rule=True)
     scope = "" if op.attrs["scope"] == "node" else f", scope={literal(op.attrs['scope'])}"
     given = ", ".join(["m", *map(w.use, op.operands[:2]), rule])

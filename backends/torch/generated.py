@@ -28,8 +28,9 @@ from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.timing import offer, probabilities
-from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, objects, path_of
+from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, path_of
 from decgraph.errors import DecError
+from decgraph.ir.data.numbers import objects
 from decgraph.ir.table import lookup
 from decgraph.ir.types import parse_dim, parse_type
 from decgraph.ir.values import Function, Op, Value
@@ -239,21 +240,19 @@ def driven_by(printed: ModuleType, session: Session) -> Session:
     `session` is of the algorithm that was printed. A request that runs an algorithm for which the module has no
     function ends with a DecError.
     """
-    from decgraph.backends.torch.kit import Driver, Kit
+    from decgraph.backends.torch.driver import Driver
     from decgraph.backends.torch.machine import TorchMachine
 
-    class Printed(Kit):
-        def program(self, function: Function) -> Driver:
-            title = function_name(function.name)
-            own = {
-                s.name: f"start_{title}_{s.name}" for s in function.states
-            }  # where another function has a state of this name
-            starts = {s: name if hasattr(printed, name) else f"start_{s}" for s, name in own.items()}
-            for name in (title, *starts.values()):
-                if not hasattr(printed, name):
-                    raise DecError(f"{printed.__name__} has no function {name}", hint="print it again with --emit python")
-            states = {s: getattr(printed, name) for s, name in starts.items()}
-            return Driver(function.name, "", str(printed.__file__), getattr(printed, title), states)
+    def found(function: Function) -> Driver:
+        title = function_name(function.name)
+        own = {s.name: f"start_{title}_{s.name}" for s in function.states}  # where another function has a state of this name
+        starts = {s: name if hasattr(printed, name) else f"start_{s}" for s, name in own.items()}
+        for name in (title, *starts.values()):
+            if not hasattr(printed, name):
+                raise DecError(f"{printed.__name__} has no function {name}", hint="print it again with --emit python")
+        states = {s: getattr(printed, name) for s, name in starts.items()}
+        return Driver(function.name, "", str(printed.__file__), getattr(printed, title), states)
 
-    session.machine = type("PrintedMachine", (TorchMachine,), {"kit": Printed(), "__doc__": TorchMachine.__doc__})
+    own = {"compiled": staticmethod(found), "__doc__": TorchMachine.__doc__}
+    session.machine = type("PrintedMachine", (TorchMachine,), own)
     return session

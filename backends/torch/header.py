@@ -23,7 +23,6 @@ class Header:
         self.titles = set(titles)  # the names of the module's own functions
         self.imports: dict[str, str] = {}  # name to the module that it comes from; "" for a module of MODULES
         self.declared: dict[str, str] = {}  # the text of a declaration to its name
-        self.brought: dict[str, object] = {}  # objects that cannot be imported: kernels
 
     def need(self, name: str, module: str = "") -> str:
         """Import a name; returns its local name, which differs where a function of the module has that name."""
@@ -40,8 +39,6 @@ class Header:
                 folder, _, file = module.rpartition(".")
                 return f"{self.need(file, folder)}.{name}"
             return self.need(name, module)
-        if low.local:
-            return self.object(low.name, low.fn, names)
         text = declaration(op)
         if text not in self.declared:
             self.declared[text] = names.fresh(function_name(low.name))
@@ -49,15 +46,6 @@ class Header:
             if f"{name}(" in text:
                 self.need(name, GENERATED)
         return self.declared[text]
-
-    def object(self, name: str, value: object, names: UniqueNames) -> str:
-        """The name of an object of a backend, such as a kernel's launch, passed to the module when it is loaded."""
-        for known, held in self.brought.items():
-            if held is value:
-                return known
-        made = names.fresh(function_name(name))
-        self.brought[made] = value
-        return made
 
     @staticmethod
     def declared_line(name: str, text: str) -> list[str]:

@@ -194,13 +194,12 @@ _PLAIN: dict[str, Computes] = {
 
 
 class Lowered:
-    """One op as a call: `fn(*args, **kwargs)`, with the machine as first argument where `machine` is set. local: whether `fn`
-    is an object of a backend (a kernel's launch) that no other program can name."""
+    """One op as a call: `fn(*args, **kwargs)`, with the machine as first argument where `machine` is set."""
 
-    __slots__ = ("fn", "name", "kwargs", "machine", "local")
+    __slots__ = ("fn", "name", "kwargs", "machine")
 
-    def __init__(self, fn: Computes, name: str, kwargs: Mapping[str, Constant], machine: bool = True, local: bool = True):
-        self.fn, self.name, self.kwargs, self.machine, self.local = fn, name, kwargs, machine, local
+    def __init__(self, fn: Computes, name: str, kwargs: Mapping[str, Constant], machine: bool = True):
+        self.fn, self.name, self.kwargs, self.machine = fn, name, kwargs, machine
 
 
 def lower(op: Op) -> Lowered:
@@ -208,12 +207,12 @@ def lower(op: Op) -> Lowered:
     if op.opcode == "map" and all(not v.type.dims and v.type.elem in _SCALARS for v in op.operands):
         fn = op.attrs["fn"]
         if fn in _INFIX:
-            return Lowered(_INFIX[fn], fn, {}, machine=False, local=False)
+            return Lowered(_INFIX[fn], fn, {}, machine=False)
         if fn in _PLAIN:
-            return Lowered(_PLAIN[fn], fn, {}, machine=False, local=False)
+            return Lowered(_PLAIN[fn], fn, {}, machine=False)
     f = registered(op.opcode)
     if op.opcode in PLANS:
-        return Lowered(_called(PLANS[op.opcode](op), _name(op)), _name(op), {}, local=False)
+        return Lowered(_called(PLANS[op.opcode](op), _name(op)), _name(op), {})
     if f is not None:
         names, wants_op = _keywords(f)
         usual = {p.name: p.default for p in inspect.signature(f).parameters.values()}
@@ -221,10 +220,10 @@ def lower(op: Op) -> Lowered:
         if "numbers" in names and any(v.type.elem == "int" for v in op.operands[:1]):
             kwargs["numbers"] = True
         if wants_op:
-            return Lowered(_bound(f, op), _name(op), kwargs, local=False)
-        return Lowered(f, op.opcode.replace(".", "_"), kwargs, local=False)
+            return Lowered(_bound(f, op), _name(op), kwargs)
+        return Lowered(f, op.opcode.replace(".", "_"), kwargs)
     if op.opcode in HOSTED or op.opcode in TABLE and TABLE[op.opcode].unavailable:  # the machine says so when it is reached
-        return Lowered(_hosted(op), _name(op), {}, local=False)
+        return Lowered(_hosted(op), _name(op), {})
     raise DecError(f"the torch backend cannot run `{op.opcode}`")
 
 

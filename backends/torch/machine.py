@@ -16,12 +16,12 @@ from torch import Tensor
 
 from decgraph.backends.run import Run, Stop
 from decgraph.backends.torch import calls, engines, noise, protocols
-from decgraph.backends.torch.kit import TORCH, Driver, Kit
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.ops import draws
 from decgraph.backends.torch.pending import Call, Steps
 from decgraph.backends.torch.prefixes import CommittedText, Context
-from decgraph.backends.torch.program import program_of
+from decgraph.backends.torch.program import compile_function, program_of
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.schedule import Ended, Schedule, run_many
 from decgraph.backends.torch.timing import recorded, timed_call
@@ -29,7 +29,7 @@ from decgraph.backends.torch.transfer import number, watch
 from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.topology import Level
-from decgraph.ir.values import Loc, Op
+from decgraph.ir.values import Function, Loc, Op
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault, noted_outside
@@ -37,7 +37,7 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
-from decgraph.runtime.trace import DraftEnded, Stats, Tally, Timing
+from decgraph.runtime.trace import DraftEnded, Noted, Stats, Tally, Timing
 
 
 class LaterDraw:
@@ -82,7 +82,8 @@ class TorchMachine(Run):
 
     name = "torch"
     counts = True
-    kit: ClassVar[Kit] = TORCH
+    compiled: ClassVar[Callable[[Function], Driver]] = staticmethod(compile_function)
+    """What makes the driver of a function."""
     reused = 0
     """Tokens of the prompt whose keys and values a lane of a device had already."""
     uncounted = False
@@ -92,7 +93,7 @@ class TorchMachine(Run):
 
     def start_run(self) -> None:
         super().start_run()
-        self.program: Driver = program_of(self.module, self.function.name, self.kit)
+        self.program: Driver = program_of(self.module, self.function.name, type(self).compiled)
         self.engines: engines.Engines = engines.Engines(
             id(self) if self.parent is None else (self.parent.engines.sequence, id(self))
         )
@@ -287,6 +288,10 @@ class TorchMachine(Run):
     def finish(self) -> None:
         super().finish()
         self.tally.stopped = self.reason
+
+    def tell_note(self, event: Noted) -> None:
+        self.tally.note(event)
+        super().tell_note(event)
 
     def end_draft(self, event: DraftEnded) -> None:
         self.tally.errors[event.error] = self.tally.errors.get(event.error, 0) + 1

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
 
-from decgraph.backends.torch.kit import Driver, Kit
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.program import compile_function
@@ -91,22 +92,15 @@ class Clock:
                 self.times[before] -= 1  # it was entered once
 
 
-class Profiling(Kit):
-    """The torch backend's own drivers, with a clock."""
+def timed(clock: Clock, function: Function) -> Driver:
+    """The driver of a function with `_at` before its statements, which its generated text does not show."""
+    driver = compile_function(function)
+    places = DriverPlaces(function, driver.lines)
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
+    def at(line: int) -> None:
+        clock.at(places.of(line))
 
-    def program(self, function: Function) -> Driver:
-        """The driver of a function with `_at` before its statements, which its generated text does not show."""
-        driver = compile_function(function)
-        places = DriverPlaces(function, driver.lines)
-        clock = self.clock
-
-        def at(line: int) -> None:
-            clock.at(places.of(line))
-
-        return watched(driver, at, now=lambda: clock.now, back=clock.at)
+    return watched(driver, at, now=lambda: clock.now, back=clock.at)
 
 
 class DriverPlaces:
@@ -229,4 +223,5 @@ class Profiled(TorchMachine):
 
 def profiled(clock: Clock) -> type[Profiled]:
     """A machine whose runs are timed by a clock."""
-    return type("ProfiledMachine", (Profiled,), {"kit": Profiling(clock), "clock": clock, "__doc__": Profiled.__doc__})
+    own = {"compiled": staticmethod(partial(timed, clock)), "clock": clock, "__doc__": Profiled.__doc__}
+    return type("ProfiledMachine", (Profiled,), own)

@@ -7,15 +7,15 @@ text is registered with linecache, so tracebacks, debuggers and profiles show it
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
 from decgraph.backends.torch import control_flow
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.header import Header
-from decgraph.backends.torch.kit import TORCH, Driver, Kit
 from decgraph.backends.torch.lowering import written
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.values import literal
@@ -98,36 +98,36 @@ FORMS = {**control_flow.FORMS, **CALLS}
 written("const", "segment", *FORMS)  # a constant stands where it is used, the ops of a segment in its place
 
 
-_PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Driver]] = WeakKeyDictionary()
-
-
-def program_of(module: Module, name: str, kit: Kit = TORCH) -> Driver:
-    """The program of a function, compiled on first use."""
-    f = module.functions[name]
-    made = _PROGRAMS.setdefault(f, {})
-    if kit not in made:
-        made[kit] = kit.program(f) or compile_function(f, kit)
-    return made[kit]
-
-
 class _Text:
     """What the functions of a generated text have in common."""
 
 
-def compile_function(f: Function, kit: Kit = TORCH) -> Driver:
+def compile_function(f: Function) -> Driver:
     """Generate and load the program of a function. Raises DecError for an op that the backend does not implement."""
-    return loaded([f], kit)[0]
+    return loaded([f])[0]
 
 
-def printed(module: Module, kit: Kit = TORCH) -> str:
+_PROGRAMS: WeakKeyDictionary[Function, dict[Callable[[Function], Driver], Driver]] = WeakKeyDictionary()
+
+
+def program_of(module: Module, name: str, compiled: Callable[[Function], Driver] = compile_function) -> Driver:
+    """The program of a function, compiled on first use."""
+    f = module.functions[name]
+    made = _PROGRAMS.setdefault(f, {})
+    if compiled not in made:
+        made[compiled] = compiled(f)
+    return made[compiled]
+
+
+def printed(module: Module) -> str:
     """The text for a module: its main function, after the functions that it runs on scratch contexts."""
-    return loaded(functions_of(module), kit)[0].source
+    return loaded(functions_of(module))[0].source
 
 
-def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
+def loaded(functions: Sequence[Function]) -> list[Driver]:
     """The functions as one Python module, loaded."""
     header = Header(function_name(f.name) for f in functions)
-    writer, titles = Writer(header, kit, FORMS), []
+    writer, titles = Writer(header, FORMS), []
     for f in functions:
         writer.lines.text += ["", ""]
         titles.append(writer.function(f))
@@ -138,7 +138,7 @@ def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     text = _Text()  # lives as long as any function of the text
     finalize(text, linecache.cache.pop, filename, None).atexit = False
-    scope: dict[str, Any] = {"__name__": f"decgraph.generated.{functions[-1].name}", "__text__": text, **header.brought}
+    scope: dict[str, Any] = {"__name__": f"decgraph.generated.{functions[-1].name}", "__text__": text}
     exec(compile(source, filename, "exec"), scope)  # our own text over our own functions
     return [
         Driver(f.name, source, filename, scope[driver], {s: scope[fn] for s, fn in starts.items()}, lines)

@@ -18,6 +18,7 @@ from decgraph.backends.torch import shaping
 from decgraph.backends.torch.prefixes import Prefixes, alone
 from decgraph.backends.torch.transfer import picked
 from decgraph.runtime.request import Request
+from decgraph.runtime.shaping import no_numbers, nothing_left
 
 Ids = np.ndarray
 Where = int | np.integer | slice | np.ndarray | tuple[int | np.ndarray, ...] | None
@@ -158,10 +159,10 @@ class Rows:
         if self.undefined is None and self.dead is None and self.banned is None:
             return
         if self.undefined is not None and bool(np.any(self.undefined[index])):
-            raise shaping.no_numbers()
+            raise no_numbers()
         empty = self.empty(face)
         if empty is not None and bool(np.any(empty[index])):
-            raise shaping.nothing_left()
+            raise nothing_left()
 
     def empty(self, face: str) -> np.ndarray | None:
         """bool[R], the rows without a token in a view that was computed; None where each has one."""

@@ -15,7 +15,7 @@ import numpy as np
 from torch import fx
 from torch.fx.node import Argument
 
-from decgraph.backends.torch.kit import TORCH, Kit
+from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.texts import UniqueNames, function_name, hint_of
 from decgraph.ir.values import Module, Op, Value
 from decgraph.ir.walk import functions_of, ops_of
@@ -32,7 +32,7 @@ def graphs_in(op: Op) -> Iterator[tuple[str, fx.Graph]]:
         yield segment_name(str(op.attrs["name"])), segment_graph(op)
 
 
-def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
+def segment_graph(op: Op) -> fx.Graph:
     """The fx graph of a `segment` op's region; its first input is the machine. Raises DecError for an op without a lowering."""
     region = op.regions[0]
     graph, names = fx.Graph(), UniqueNames()
@@ -58,7 +58,7 @@ def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
                 add(inner)
             env.update((r, env[y]) for r, y in zip(step.results, step.regions[0].yields, strict=True))
             return
-        low = kit.lower(step)
+        low = lower(step)
         args = tuple(env[v] for v in step.operands)
         kwargs: dict[str, Argument] = {k: v for k, v in low.kwargs.items() if v is not None}
         node = graph.call_function(low.fn, (machine, *args) if low.machine else args, kwargs)

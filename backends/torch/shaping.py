@@ -16,10 +16,10 @@ from torch import Tensor
 
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.transfer import fetched
-from decgraph.errors import ConstraintError, DecError
+from decgraph.errors import DecError
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.faults import noted_outside
-from decgraph.runtime.request import Allow, Amount, Factor, Request
+from decgraph.runtime.request import Allow, Request
+from decgraph.runtime.shaping import amount
 
 
 class ScoredRows(Protocol):
@@ -38,21 +38,6 @@ class ScoredRows(Protocol):
     def path_of(self, i: int) -> tuple[int, ...]: ...
 
     def text_of(self, i: int) -> tuple[Prefixes, int]: ...
-
-
-def nothing_left() -> DecError:
-    """The error of reading a row that the constraints leave without a token."""
-    return ConstraintError(
-        "the request's constraints leave no token that the model gives any probability",
-        hint="loosen bans, min_length or the automaton",
-    )
-
-
-def no_numbers() -> DecError:
-    """The error of reading a row with a score that is NaN or infinite."""
-    return noted_outside(
-        DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
-    )
 
 
 def working(t: Tensor) -> Tensor:
@@ -275,11 +260,6 @@ class Penalties(NamedTuple):
             amounts = np.where(counts > 0, self.presence + self.frequency * counts, 0.0)
             logits = logits - torch.from_numpy(amounts).to(logits)
         return logits
-
-
-def amount(value: Amount) -> float:
-    """A bias or penalty in logits: of an exact factor its logarithm."""
-    return value.log if isinstance(value, Factor) else float(value)
 
 
 def _tensor(ids: np.ndarray, like: Tensor) -> Tensor:

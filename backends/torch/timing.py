@@ -14,7 +14,7 @@ import torch
 
 from decgraph.backends.run import loops_of
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
-from decgraph.backends.torch.kit import Driver
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist

@@ -32,13 +32,6 @@ def among(tokens: Ids, few: Collection[int]) -> np.ndarray:
     return out
 
 
-def objects(values: Sequence[object]) -> np.ndarray:
-    """An array [n] of Python objects; `np.array` would look into them."""
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
-
-
 @dataclass(frozen=True)
 class TorchTree:
     """Node 0 is the root; ids are growth order. base: the committed tokens (a Context) or a Canvas.

@@ -15,17 +15,16 @@ from dataclasses import replace
 
 from decgraph.backends.torch.expressions import expression
 from decgraph.backends.torch.header import GENERATED, OPS, Header, reserved
-from decgraph.backends.torch.kit import Kit
+from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.texts import UniqueNames, closing, folded, function_name, hint_of, summary
 from decgraph.backends.torch.values import NESTED, Values, literal
 from decgraph.ir.values import Function, Op, Region, Value
 
 
-def without_segments(f: Function, fused: Callable[[Op], bool]) -> tuple[Function, dict[Op, Op], dict[Value, Value]]:
-    """The function with the ops of every segment that is not `fused` in its place; the op that each rewritten op was; and
-    the value that stands in the place of each segment's result. Nothing is batched between the ops of a torch segment: a call
-    of its own would buy nothing there, and a reader would have to look for every straight line in two places."""
-    origin: dict[Op, Op] = {}
+def without_segments(f: Function) -> tuple[Function, dict[Value, Value]]:
+    """The function with the ops of every segment in its place, and the value that stands in the place of each segment's result.
+    Nothing is batched between the ops of a torch segment: a call of its own would buy nothing there, and a reader would have to
+    look for every straight line in two places."""
     same: dict[Value, Value] = {}
 
     def value(v: Value) -> Value:
@@ -38,17 +37,15 @@ def without_segments(f: Function, fused: Callable[[Op], bool]) -> tuple[Function
         return Region(r.args, ops, tuple(value(v) for v in r.yields))
 
     def written(op: Op) -> list[Op]:
-        if op.opcode == "segment" and not fused(op):
+        if op.opcode == "segment":
             inner = [o for step in op.regions[0].ops for o in written(step)]
             for r, y in zip(op.results, op.regions[0].yields, strict=True):
                 same[r] = value(y)
             return inner
-        made = replace(op, operands=tuple(value(v) for v in op.operands), regions=tuple(region(r) for r in op.regions))
-        origin[made] = op
-        return [made]
+        return [replace(op, operands=tuple(value(v) for v in op.operands), regions=tuple(region(r) for r in op.regions))]
 
     states = tuple(replace(s, init=region(s.init)) for s in f.states)
-    return replace(f, states=states, body=region(f.body)), origin, same
+    return replace(f, states=states, body=region(f.body)), same
 
 
 LONGEST = 110
@@ -116,8 +113,8 @@ class Writer:
     f: Function
     values: Values
 
-    def __init__(self, header: Header, kit: Kit, forms: Mapping[str, Form]) -> None:
-        self.header, self.kit, self.forms = header, kit, {"const": Writer.constant, "segment": Writer.segment, **forms}
+    def __init__(self, header: Header, forms: Mapping[str, Form]) -> None:
+        self.header, self.forms = header, {"const": Writer.constant, **forms}
         self.shared = UniqueNames()
         self.shared.taken |= header.titles
         self.lines = Lines()
@@ -136,8 +133,7 @@ class Writer:
     def function(self, f: Function) -> tuple[str, dict[str, str]]:
         """Write a function and the initial values of its states; returns the driver's name and by state those of the initial
         values."""
-        self.original = f
-        self.f, self.origin, same = without_segments(f, lambda op: self.kit.fused(op) is not None)
+        self.f, same = without_segments(f)
         self.values = values = Values(self.f, self.shared.taken, same)
         self.use, self.name = values.use, values.name
         ops = (op for r in (self.f.body, *(s.init for s in self.f.states)) for op in r.walk())
@@ -164,7 +160,7 @@ class Writer:
             with self.lines.block():
                 self.region(s.init)
                 self.line(f"return {self.use(s.init.yields[0])}")
-        self.shared.taken |= {title, *starts.values(), *self.header.declared.values(), *self.header.brought}
+        self.shared.taken |= {title, *starts.values(), *self.header.declared.values()}
         return title, starts
 
     def support(self, name: str) -> str:
@@ -192,26 +188,25 @@ class Writer:
 
     def plain(self, op: Op) -> None:
         """An op as an expression, or as a call of its lowering."""
-        low = self.kit.lower(self.origin.get(op, op))
         args = [self.use(v) for v in op.operands]
         if op.opcode == "map" and op.attrs["fn"] in ("not", "and", "or") and not op.result.type.dims:
             if known := folded(str(op.attrs["fn"]), args):
                 self.values.texts[op.result] = known
                 return
-        text = None if low.local else expression(op, args, self.values.producers)
+        text = expression(op, args, self.values.producers)
         if text is not None:
             text = self.imports_of(text)
             if self.values.inlined(op, text):
                 return
         else:
             text = self.called(op, args)
-            if op.opcode in NESTED and not low.local and self.values.inlined(op, text):
+            if op.opcode in NESTED and self.values.inlined(op, text):
                 return
         self.line(f"{self.values.targets(op)} = {text}" if op.results else text, op)
 
     def called(self, op: Op, args: Sequence[str]) -> str:
         """An op as a call of its lowering."""
-        low = self.kit.lower(self.origin.get(op, op))
+        low = lower(op)
         name = self.header.call(op, low, self.values.names)
         typed = name in self.header.declared.values()
         kwargs = [] if typed else [f"{k}={literal(v)}" for k, v in low.kwargs.items()]
@@ -232,19 +227,6 @@ class Writer:
             self.values.constant(op)
         else:
             self.values.texts[op.result] = f"{self.header.need('np')}.array({literal(list(v))})" if v else "[]"
-
-    def segment(self, op: Op) -> None:
-        """A segment for which a backend has one call; others are written in place (`without_segments`)."""
-        fused = self.kit.fused(self.origin.get(op, op))
-        assert fused is not None
-        name = self.header.object(fused.name, fused.fn, self.values.names)
-        for r, y in zip(op.results, op.regions[0].yields, strict=True):
-            made = self.values.producer(op.regions[0], y)
-            self.values.hint = y.name or (
-                hint_of(op.regions[0].ops[made], self.values.texts) if made is not None else self.values.hint
-            )
-            self.name(r)
-        self.line(f"{self.values.targets(op)} = {name}({', '.join(['m', *map(self.use, op.operands)])})", op)
 
 
 Form = Callable[[Writer, Op], None]

@@ -24,7 +24,7 @@ from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.drafting import drafting
 from decgraph.runtime.faults import fault
-from decgraph.runtime.trace import Committed
+from decgraph.runtime.trace import Committed, Figure
 
 _LOG = logging.getLogger("decgraph")
 KEPT = 2
@@ -294,6 +294,11 @@ class Steps:
             m.tally.tested[depth] = int(tested[depth])
             if accepted[depth]:
                 m.tally.accepted[depth] = int(accepted[depth])
+        tokens = {op.attrs["name"] for op in m.function.body.walk() if op.opcode == "note" and op.attrs.get("token")}
+        for name, figures in program.step.counts.notes.items():
+            count, last, total, low, high = figures[job.lane].tolist()
+            if count:
+                m.tally.notes[name] = Figure(int(count), last, total, low, high, name in tokens)
         calls = Counter(program.once) + Counter(look.calls)
         calls.update({name: n * look.iterations for name, n in program.each.items()})
         for name, n in calls.items():

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping as eager
-from decgraph.backends.torch.shaping import amount, working
+from decgraph.backends.torch.shaping import working
 from decgraph.backends.triton.kernels.truncate import truncate
 from decgraph.backends.triton.noise import Keys
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.request import Request
+from decgraph.runtime.shaping import amount
 
 M32 = 0xFFFFFFFF
 DENSE = 64

@@ -437,7 +437,7 @@ def parameter(p: Param, value: ParamValue) -> Operand:
 class Counts:
     """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth]; how many were drafted, cells
     decided and masked again, int64[B]. calls: of every iteration, of all lanes that are in it; often: int64[B] by model, those
-    that only some of them make."""
+    that only some of them make. notes: by name how many values, the last, the sum, the least and the largest, float64[B, 5]."""
 
     deepest = 64
 
@@ -447,6 +447,7 @@ class Counts:
         self.drafted, self.unmasked, self.remasked = (s.buffer((s.frame.batch,), torch.int64) for _ in range(3))
         self.calls: dict[str, int] = {}
         self.often: dict[str, Tensor] = {}
+        self.notes: dict[str, Tensor] = {}
         self.whole: Tensor | None = None
 
     def start(self, lanes: Tensor | None) -> None:
@@ -479,6 +480,16 @@ class Counts:
                 n = torch.cat([n[:, :last], n[:, last:].sum(1, keepdim=True)], 1)
             buffer[:, 1 : int(n.shape[1]) + 1].add_(n)
 
+    def note(self, name: str, value: Tensor) -> None:
+        """A figure [B] of the program, in the lanes that are here."""
+        before = self.notes.get(name)
+        if before is None:
+            before = self.notes[name] = self.s.buffer((self.s.frame.batch, 5), torch.float64)
+        value, (count, _, total, low, high) = value.double(), before.unbind(1)
+        low, high = (torch.where(count > 0, f(end, value), value) for f, end in ((torch.minimum, low), (torch.maximum, high)))
+        after = torch.stack([count + 1, value, total + value, low, high], 1)
+        before.copy_(torch.where(self.s.active()[:, None], after, before))
+
     def clear(self, lane: int) -> None:
         """A lane begins anew."""
         for buffer in self.buffers():
@@ -486,4 +497,5 @@ class Counts:
 
     def buffers(self) -> list[Tensor]:
         """All that is counted by lane, [B, ...]."""
-        return [self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()]
+        counts = self.tested, self.accepted, self.drafted, self.unmasked, self.remasked
+        return [*counts, *self.often.values(), *self.notes.values()]

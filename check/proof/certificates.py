@@ -138,7 +138,7 @@ def _listed(x: Any) -> Any:
 
 def _case(module: Module, claim: Claim, derivation: Derivation, condition: Any) -> dict[str, Any]:
     errors = ["errors"] if derivation.mode != "inside" else []
-    if derivation.mode in ("scheduled", "same"):  # the schedules of canvases are not written yet
+    if derivation.mode in ("scheduled", "same", "spends"):  # schedules of canvases and what is spent are not written yet
         head = {"claim": claim.text, "ir": digest(module), "model": derivation.model, "mode": derivation.mode, "facts": {}}
         return {"format": FORMAT, **head, "condition": repr(condition), "premises": errors}
     callees = {str(op.attrs["callee"]) for op in module.entry.body.walk() if op.opcode == "run"}

@@ -7,8 +7,9 @@ from itertools import product
 from typing import Literal
 
 from decgraph.check.proof.derive import Derivation, derive
-from decgraph.check.proof.invariants import DerivationStopped
+from decgraph.check.proof.invariants import DerivationStopped, Step
 from decgraph.check.proof.schedules import scheduled
+from decgraph.check.proof.spending import spending
 from decgraph.ir.facts import Certainty
 from decgraph.ir.settings import Condition, conjuncts
 from decgraph.ir.values import Claim, Constant, Function, Module
@@ -25,6 +26,8 @@ class Open:
 def prove(module: Module, claim: Claim) -> Derivation | Open:
     """A derivation of a claim of a module's entry, or where and why there is none."""
     function = module.entry
+    if claim.bound:
+        return _of_cost(module, claim)
     modes: list[Certainty] = ["own", "drawn"]
     if claim.kind == "refines":
         if claim.spec != "autoregressive":
@@ -94,6 +97,18 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
     mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
     premises = ("no-errors",)
     return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, premises=premises)
+
+
+def _of_cost(module: Module, claim: Claim) -> Derivation | Open:
+    """A claim about how often a model is called, or how many cells are masked again."""
+    steps: list[Step] = []
+    try:
+        for condition in alternatives(claim.setting):
+            steps += spending(module, claim, condition, equalities(condition))
+    except DerivationStopped as stopped:
+        return Open(stopped.line or claim.loc.line, stopped.why)
+    text = claim.text.partition(" when ")[0]
+    return Derivation(module.main, text, "spends", claim.for_greedy, (), {}, tuple(steps), claim.when)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:

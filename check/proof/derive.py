@@ -22,11 +22,11 @@ MOST_ROUNDS = 200
 class Derivation:
     """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
     under which it holds, beside `settings`. scheduled, same: it commits a canvas as an algorithm does, `model` (schedules.py):
-    in distribution, or in tokens."""
+    in distribution, or in tokens. spends: no more than `model` says (spending.py)."""
 
     function: str
     model: str
-    mode: Certainty | Literal["scheduled", "same"]
+    mode: Certainty | Literal["scheduled", "same", "spends"]
     greedy: bool
     settings: tuple[tuple[str, Constant], ...]
     invariants: Mapping[Op | None, Invariant]

@@ -43,12 +43,13 @@ class Terms(KnownNumbers):
         for p in self.function.params:
             if (known := self.parameter(p, p.value)) is not None:
                 self.sums[p.value] = known
-        asked = {"prompt": Linear.of(PROMPT), "room": Linear.of(ROOM)}
+        self.assumed += [condition_of(setting, self.asked)] if setting else []
 
-        def number(kind: str, name: str) -> Linear | None:
-            return asked.get(name) if kind == "request" else self.sum(self.function.param(name).value)
-
-        self.assumed += [condition_of(setting, number)] if setting else []
+    def asked(self, kind: str, name: str) -> Linear | None:
+        """What a claim reads: a parameter, or a quantity of the request."""
+        if kind == "request":
+            return {"prompt": Linear.of(PROMPT), "room": Linear.of(ROOM)}.get(name)
+        return self.sum(self.function.param(name).value)
 
     def _symbol(self, v: Value, low: Exact | None, high: Exact | None, real: bool = False) -> Linear:
         """A value that stands for itself, between two numbers."""
@@ -257,6 +258,18 @@ class Terms(KnownNumbers):
         if len(op.result.type.dims) == 1 and len(op.operands[0].type.dims) == 1 and count is not None:
             self.lengths[op.result] = self._clipped(op.result, count, self.length(op.operands[0]))
 
+    def _first(self, op: Op, version: int) -> None:
+        """The first few; of a condition the places of the first few that are true, of which there may be fewer."""
+        v, (xs, count) = op.result, op.operands
+        n = self.sum(count)
+        if len(v.type.dims) != 1 or len(xs.type.dims) != 1 or n is None:
+            return
+        if v.type.elem == xs.type.elem:
+            self.lengths[v] = self._clipped(v, n, self.length(xs))
+        else:
+            n, length = self.truncated(n, v), self._some(v, self.length(xs))
+            self.know(("length", v), *([at_least(n, length)] if self.at_least(n) else []))
+
     def _tree(self, op: Op, version: int) -> None:
         """How many nodes a tree has below its root."""
         if op.opcode == "tree.new":
@@ -366,6 +379,7 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "compact": Terms._compact,
     "slice": Terms._slice,
     "select.top": Terms._top,
+    "take_first": Terms._first,
     "list": Terms._list,
     "tree.new": Terms._tree,
     "tree.size": Terms._tree,

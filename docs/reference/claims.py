@@ -26,13 +26,15 @@ KINDS = (
     "`refines` a specification that decides a canvas",
     "`keeps support`",
     "`ensures`",
+    "`at most ... calls`",
+    "`at most ... remasked`",
 )
 
 
 def kind(module: Module, claim: Claim) -> str:
     """The row of a claim without its condition: one of KINDS."""
     if claim.kind != "refines":
-        return "`keeps support`" if claim.kind == "keeps_support" else "`ensures`"
+        return dict(zip(("keeps_support", "ensures", "calls", "remasked"), KINDS[3:]))[claim.kind]
     if claim.spec == "autoregressive":
         return KINDS[0]
     models = [p.value.type for p in module.functions[claim.spec].params if p.value.type.elem == "model"]

@@ -38,15 +38,19 @@ CODE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)```[ \t]*$|`[^`\n]*`", re.M
 LINK = re.compile(r"(?<=\]\()(?P<inline>[^()\s]+)(?=\))|^(?P<before>\[[^\]]+\]: )(?P<defined>\S+)$", re.M)
 BULK = frozenset(
     (
+        "architecture.md",
+        "architectures.md",
         "changelog.md",
         "leaderboard.md",
+        "lists.md",
         "tradeoffs.md",
         "tradeoffs-causal.md",
         "fidelity.md",
         "museum.md",
     )
 )
-FIRST = frozenset(("tutorial.md", "language.md", "functions.md", "glossary.md"))
+ROOMS = ("api", "decisions", "errors", "gallery", "recipes", "reference")
+FIRST = frozenset(("language.md", "functions.md", "glossary.md"))
 FAMILY = re.compile(r"^## (?P<name>.*)$|^\| \[[^\]]*\]\((?P<page>[^)]+)\)", re.M)
 
 
@@ -61,7 +65,7 @@ def moved(link: str, page: str) -> str:
         target = "docs/changelog.md"
     elif (ROOT / target).is_dir() and (ROOT / target / "README.md").exists() and target.startswith("docs/"):
         target += "/README.md"
-    if target.startswith("docs/") and target.endswith((".md", ".png")):
+    if target.startswith("docs/") and target.endswith((".md", ".png", ".svg")):
         home = "docs" if page == "CHANGELOG.md" else posixpath.dirname(page)
         return posixpath.relpath(target, home) + mark + place
     kind = "tree" if (ROOT / target).is_dir() else "blob"
@@ -141,8 +145,14 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def weight(source: str) -> float:
-    """How much a match on a page counts in the search: guides before the many generated pages, which have the same words."""
-    if source.startswith(("gallery/", "decisions/", "recipes/")) or source in BULK:
+    """How much a match on a page counts in the search: guides before pages to look things up, which have the same words.
+
+    A page of an error is found by its code and the words of its title, which few other pages have.
+    """
+    room, _, name = source.rpartition("/")
+    if room == "gallery" and name.removesuffix(".md") in gallery.WELL_KNOWN:
+        return 0.6
+    if source in BULK or (room in ROOMS and name != "README.md"):
         return 0.3
     return 2.0 if source in FIRST else 1.0
 
@@ -154,12 +164,12 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     markdown = re.sub(r"<!-- step (\w+) -->", lambda found: figure_of(found[1]), markdown)
     if source == "index.md":
         page.meta["hide"] = ["navigation"]
+    if posixpath.dirname(source) in ("errors", "gallery"):
+        page.meta["hide"] = ["toc"]  # programs are wide, and the headings are the same on every page
     if source == "gallery/README.md":
-        page.meta["hide"] = ["toc"]
         return markdown.replace("<!-- filter -->", '<div id="gallery-filter"></div>', 1)
     if posixpath.dirname(source) != "gallery":
         return markdown
-    page.meta["hide"] = ["toc"]  # programs are wide
     figure = figure_of(posixpath.basename(source).removesuffix(".md"))
     return markdown.replace("## A step\n", f"## A step\n\n{figure}\n", 1)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.state import Lowering, show
+from decgraph.dsl.printer import expression
 from decgraph.dsl.source import Span
+from decgraph.ir.table import surface
 from decgraph.ir.values import Value
 
 TREE_SETS = {"nodes": "all", "drafted": "drafted", "leaves": "leaves", "new": "new", "frontier": "frontier"}
@@ -80,7 +82,19 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
     out = _field(lw, e, v)
     if out is not None:
         return out
-    lw.fail(e.span, f"{show(t)} has no `.{e.name}`", KNOWN.get(t.elem, ""), code="E240")
+    lw.fail(e.span, f"{show(t)} has no `.{e.name}`", called(e, v) or KNOWN.get(t.elem, ""), code="E240")
+
+
+CALLED = frozenset(("any", "all", "argmax", "argmin", "count", "len", "max", "mean", "min", "sort", "sum", "topk"))
+"""Functions beside those that ops declare that are written as fields elsewhere."""
+
+
+def called(e: S.Attr, v: Value) -> str:
+    """What to try where a function is written as a field or a method of its argument; "" where there is no such function."""
+    if e.name not in CALLED and e.name not in surface():
+        return ""
+    raw = ".raw" if v.type.elem == "dist" and e.name not in ("argmax", "argmin") else ""
+    return f"`{e.name}` is a function: {e.name}({expression(e.value)}{raw})"
 
 
 # What a value has: its names, the op that reads them, and the op's attribute that says which. `vocab`: the op is told it too.
@@ -155,13 +169,14 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         return lw.one("slice", v, *ends, span=span, has_lo=subs[0].lo is not None, has_hi=subs[0].hi is not None)
     if any(isinstance(s, S.Slice) for s in subs):
         lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E210")
-    ix = [lw.expr(s) for s in subs]
+    ix = [lw.token(lw.expr(s)) for s in subs]
     if t.elem == "index":
         return lw.one("index.ask", v, *ix, span=span, what="get", named=())
     if t.elem == "memory" and len(ix) == 1:
         return lw.one("memory.layer", v, ix[0], span=span)
     if t.elem in ("node",) and not t.dims:
-        lw.fail(span, "a single node cannot be indexed", code="E210")
+        hint = "its last token is `ctx.token`, its last n are `ctx.last(n)`: of another node the same"
+        lw.fail(span, "a single node cannot be indexed", hint, code="E210")
     if len(ix) == 1 and ix[0].type.elem == "bool":
         lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E210")
     if len(ix) == 1 and ix[0].type.elem == "path":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import builtins
-from decgraph.dsl.lower.access import tree_value
+from decgraph.dsl.lower.access import called, tree_value
 from decgraph.dsl.lower.declare import at_most, type_of
 from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.model_calls import (
@@ -121,7 +121,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     if n in ONE.get(t.elem, {}):
         opcode, attribute = ONE[t.elem][n]
         return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))
-    lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E240")
+    advice = called(f, v) or builtins.METHODS.get(t.elem, "")
+    lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", advice, code="E240")
 
 
 PICKS = ("first", "last", "likeliest")
@@ -192,7 +193,7 @@ def bind(
         out[k] = v
     for p in params:
         if p.name in out:
-            check_arg(lw, item, p, out[p.name], span)
+            out[p.name] = check_arg(lw, item, p, out[p.name], span)
         elif p.default is not None:
             out[p.name] = lw.expr(p.default)
         else:
@@ -230,15 +231,17 @@ ACCEPTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> None:
-    """Refuses an argument of another kind than its parameter's."""
+def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> Value:
+    """An argument, a text for a token as the token. Refuses one of another kind than its parameter's."""
     if p.type is None:
-        return
+        return v
+    v = lw.token(v) if p.type.name == "token" else v
     want = ACCEPTS.get(p.type.name)
     if v.type.elem == "model" and p.type.name in ("causal", "masked", "features") and v.type.of[0] != p.type.name:
         lw.fail(span, f"{item.name}: `{p.name}` is a {p.type.name} model, got a {v.type.of[0]} model", code="E210")
     if want is not None and v.type.elem not in (*want, "any"):
         lw.fail(span, f"{item.name}: `{p.name}` is {p.type.name}, got {show(v.type)}", code="E210")
+    return v
 
 
 def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
@@ -264,6 +267,7 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
     args = [lw.expr(a) for a in e.args]
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
     returns = at_most(type_of(lw, item.returns, item.name), item.returns)
+    args = [lw.token(v) if want.elem == "token" else v for v, want in zip(args, params)] + args[len(params) :]
     if len(args) != len(params) or e.kwargs:
         lw.fail(e.span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E210")
     for want, got in zip(params, args, strict=True):
@@ -289,8 +293,7 @@ def run_arguments(lw: Lowering, callee: S.Algorithm, e: S.Call) -> tuple[list[Va
         if name not in params or name in names[:i]:
             takes = f"it takes {', '.join(params)}"
             lw.fail(e.span, f"{callee.name} has no parameter `{name}` left to set", takes, code="E260")
-        args.append(lw.expr(a))
-        check_arg(lw, callee, params[name], args[-1], a.span)
+        args.append(check_arg(lw, callee, params[name], lw.expr(a), a.span))
     for p in callee.params:
         if p.name not in names and p.default is None:
             lw.fail(e.span, f"{callee.name} needs `{p.name}`", f"it takes {', '.join(params)}", code="E260")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from decgraph.dsl import syntax as S
@@ -72,9 +73,19 @@ def name(lw: Lowering, e: S.Name) -> Value:
     lw.fail(
         e.span,
         f"nothing is called `{n}` here",
-        did_you_mean(n, known, "assign it first, or make it a parameter"),
+        MEANT.get(n) or did_you_mean(n, known, "assign it first, or make it a parameter"),
         code="E230",
     )
+
+
+MEANT = {
+    "context": "ctx is the committed context",
+    "vocab_size": "vocab.size is how many tokens there are",
+    "True": "yes is true",
+    "False": "no is false",
+    "None": "none is no value",
+}
+"""Names of other languages and papers, by what they are here."""
 
 
 def _root(lw: Lowering, e: S.Name) -> Value:
@@ -236,7 +247,9 @@ def boolop(lw: Lowering, e: S.BoolOp) -> Value:
 def ifexp(lw: Lowering, e: S.IfExp) -> Value:
     """`a if cond else b`: only the chosen side is computed."""
     cond = lw.expr(e.cond)
-    regions = (lw.region([], e.then), lw.region([], e.orelse))
+    regions = tuple(lw.region([], way) for way in (e.then, e.orelse))
+    if any(r.yields[0].type.is_token for r in regions):
+        regions = tuple(replace(r, yields=(lw.token(r.yields[0]),)) for r in regions)
     return lw.emit("if", cond, regions=regions, span=e.span)[0]
 
 

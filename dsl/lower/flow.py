@@ -240,6 +240,10 @@ def branch(
         inner.append(lw.env)
         parts.append(lw.b.close())
     lw.env = saved
+    for n in inner[0]:
+        if n in inner[1] and inner[0][n].type.is_token != inner[1][n].type.is_token:
+            for way in inner:
+                way[n] = lw.token(way[n])
     new: list[str] = []
     for n in dict.fromkeys([*inner[0], *inner[1]]):
         if n in saved or n.startswith("%"):

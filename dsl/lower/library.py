@@ -73,7 +73,6 @@ class ItemsInReach:
                     span = item.name_span or item.span
                     raise failure(source, span, f"`{item.name}` is defined twice", "give one of them another name", "E360")
                 self.definitions[item.name] = (item, source)
-        self._folder = folder
 
     def _import(self, item: S.Import, source: Source) -> None:
         module = item.module.removeprefix("stdlib.")

@@ -80,7 +80,7 @@ def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: s
 
 def place_of(lw: Lowering, model: Value, e: S.Expr) -> tuple[Value, Value | None]:
     """Where a model is evaluated: (place, tree of its nodes)."""
-    v = lw.expr(e)
+    v = lw.token(lw.expr(e))
     if v.type.elem == "node" and v.type.of[0] != "ctx":
         return v, tree_value(lw, v, e.span)
     return v, None

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.diagnostics import Diagnostic, did_you_mean
+from decgraph.dsl.diagnostics import Diagnostic, did_you_mean, failure
 from decgraph.dsl.lower.calls import ACCEPTS
 from decgraph.dsl.lower.declare import SCALARS, WORDS, at_most, literal, type_of
 from decgraph.dsl.lower.expr import expr
@@ -58,6 +58,17 @@ def setting_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> tuple[Condit
     return condition, len(rest) < len(parts)
 
 
+def bound_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> Condition:
+    """The number of an `at most`. Fails where it is none, or reads anything but parameters and the size of the request."""
+    known = {p.name: p for p in params if p.value.type.elem != "model"}
+    made = _number(lw, e, known)
+    types = [known[name].value.type for name in names(made)]
+    literal = made[0] != "const" or isinstance(made[1], int | Fraction) and not isinstance(made[1], bool)
+    if not literal or any(t.elem not in ("int", "real", "prob") or t.dims for t in types):
+        lw.fail(e.span, f"`{expression(e)}` is no number", "at most 1 calls a token, at most budget remasked", code="E410")
+    return made
+
+
 def _range(p: Param) -> str:
     t = p.value.type.elem
     if p.low is not None and p.high is not None:
@@ -103,7 +114,7 @@ def _number(lw: Lowering, e: S.Expr, known: dict[str, Param]) -> Condition:
         return ("const", literal(lw, e, "what a claim's condition compares with"))
     near = did_you_mean(getattr(e, "name", ""), sorted(known), f"its parameters are {', '.join(known) or 'none'}")
     reads = "parameters, constants, `len(prompt)`, `room` and `greedy`"
-    lw.fail(e.span, f"a claim's condition reads {reads}, not `{spelt}`", near, code=CODE)
+    lw.fail(e.span, f"a claim reads {reads}, not `{spelt}`", near, code=CODE)
 
 
 __all__ = ["setting_of"]
@@ -166,7 +177,7 @@ class ModuleLowering:
         for s in item.body:
             if isinstance(s, S.State):
                 states.append(self.state(lw, s))
-            elif isinstance(s, (S.Refines, S.Ensures, S.KeepsSupport)):
+            elif isinstance(s, S.Claim):
                 claims.append(self.claim(lw, s, tuple(params)))
             else:
                 body.append(s)
@@ -236,9 +247,11 @@ class ModuleLowering:
             lw.fail(span, f"`{p.name}` is a number, its default is {v!r}", code="E370")
         if t.is_number and isinstance(v, int | float | Fraction):
             if (low is not None and v < low) or (high is not None and v > high):
-                lw.fail(span, f"the default of `{p.name}` is outside its range {low}..{high}", code="E370")
+                near = low if low is not None and v < low else high
+                message = f"the default of `{p.name}` is outside its range {low}..{high}"
+                lw.fail(span, message, f"the nearest value in it is {near}", code="E370")
             if t.elem == "prob" and not 0 <= v <= 1:
-                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", code="E370")
+                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", "a number in 0..1", "E370")
 
     def state(self, lw: Lowering, s: S.State) -> StateDecl:
         if s.name in lw.env or s.name in lw.states:
@@ -259,7 +272,7 @@ class ModuleLowering:
         elif t.elem == "astate":
             init = lw.expr(s.init) if s.init is not None else lw.const(None, NONE)
         elif s.init is not None:
-            init = lw.expr(s.init)
+            init = lw.token(lw.expr(s.init)) if t.elem == "token" else lw.expr(s.init)
             if t.dims and not init.type.dims and init.type.elem in ("int", "real", "bool", "prob"):
                 init = self.filled(lw, s, t, init)
         elif t.dims and not any(isinstance(d, S.UpTo) for d in s.type.dims):
@@ -317,8 +330,14 @@ class ModuleLowering:
         text = lw.source.text[s.span.start : s.span.end].strip() if s.span else ""
         if isinstance(s, S.Refines):
             return self.refines(lw, s, text, params)
-        assert isinstance(s, S.KeepsSupport | S.Ensures)
+        assert isinstance(s, S.KeepsSupport | S.Ensures | S.AtMost)
         when, setting, _ = self.condition(lw, s.when, params)
+        if isinstance(s, S.AtMost):
+            counted, of = "remasked" if s.what == "remasked" else "calls", self.counted(lw, s, params)
+            bound = bound_of(lw, s.bound, params)
+            return Claim(
+                counted, text, mode=s.per or "", when=when, models=of, loc=lw.loc(s.span), setting=setting, bound=bound
+            )
         if isinstance(s, S.KeepsSupport):
             names = []
             for m in s.models:
@@ -333,6 +352,20 @@ class ModuleLowering:
         if (found := region.yields[0].type) != BOOL:
             lw.fail(s.span, f"ensures needs a condition on p and x, got {show(found)}", "ensures p[x] > 0.1", code="E210")
         return Claim("ensures", text, when=when, region=region, loc=lw.loc(s.span), setting=setting)
+
+    def counted(self, lw: Lowering, s: S.AtMost, params: tuple[Param, ...]) -> tuple[str, ...]:
+        """The model whose calls a claim counts: the first one, where it names none."""
+        models = [p.name for p in params if p.value.type.elem == "model" and p.value.type.of[0] != "layers"]
+        masked = any(p.value.type.elem == "model" and p.value.type.of[0] == "masked" for p in params)
+        if s.what == "remasked":
+            if not masked:
+                lw.fail(s.span, "no masked model decides cells here", "count calls: at most 1 calls a token", code="E410")
+            return ()
+        name = s.model.name if s.model is not None else models[0] if models else ""
+        if name not in models:
+            advice = f"at most 1 calls of {models[0]} a token" if models else "its parameters are no models"
+            lw.fail(s.model.span if s.model is not None else s.span, "calls of which model?", advice, code="E410")
+        return (name,)
 
     def condition(self, lw: Lowering, when: S.Expr | None, params: tuple[Param, ...]) -> tuple[str, Condition, bool]:
         """The condition of a claim as it is written, its part over the parameters, and whether it asks for greedy requests."""
@@ -389,7 +422,7 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: I
     names = names or ItemsInReach(file, source)
     lowering = ModuleLowering(names)
     found: list[Diagnostic] = []
-    main = ""
+    main, alone = "", not any(isinstance(i, S.Algorithm) for i in file.items)
     for item in file.items:
         try:
             if isinstance(item, S.Algorithm):
@@ -397,6 +430,10 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: I
                 lowering.need(item.name)
             elif isinstance(item, (S.Rule, S.Def, S.Policy)):
                 check_item(lowering, item, source)
+                if isinstance(item, S.Def) and alone and any(isinstance(n, S.Commit) for n in S.walk(item)):
+                    help = f"a decoder begins with `algorithm`: algorithm {item.name}(target: causal):"
+                    message = f"`{item.name}` commits tokens, and a `def` is a helper"
+                    raise failure(source, item.name_span, message, help, "E300")
         except DecError as error:
             found += [d for d in error.diagnostics if d not in found]
         except RecursionError:

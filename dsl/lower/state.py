@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isfinite
@@ -14,6 +14,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import failure
 from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.source import NOWHERE, Source, Span
+from decgraph.errors import DecError
 from decgraph.ir.build import Builder
 from decgraph.ir.opdef import TABLE, OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type, TypeError_, join, parse_type
@@ -58,6 +59,14 @@ def spoken(message: str) -> str:
     return _IR_TYPE.sub(said, message)
 
 
+TEXTS = {
+    "node": "its text is text_of(n), its last token n.token",
+    "path": "its text is text_of(p), its tokens p.token",
+    "dist": 'its likeliest token is argmax(p), the probability of a token p["the"]',
+    **dict.fromkeys(("token", "draw"), "a text is a token of the first model: retokenize(tokens, target) makes others its"),
+    **dict.fromkeys(("int", "real", "prob", "bool"), "a text is compared with a token, or with text_of(tokens)"),
+}
+"""What to compare with a text in the place of something else."""
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
 PLACELESS = frozenset(("normalize", "softmax", "renorm", "face"))  # of these warp alone gives numbers a place
@@ -137,6 +146,9 @@ class Lowering:
     finite: dict[Value, float] = field(default_factory=dict)  # real numbers that are no infinity: constants, 0 for all others
     origin: dict[Value, Op] = field(default_factory=dict)  # every whole number's op
     constants: dict[Value, int] = field(default_factory=dict)
+    texts: dict[Value, str] = field(default_factory=dict)  # constants that are texts
+    chosen: dict[Value, tuple[Value, list[Value]]] = field(default_factory=dict)  # one of two of them: the condition, and both
+    lists: dict[Value, tuple[Value, ...]] = field(default_factory=dict)  # lists with such constants
     filled: set[Value] = field(default_factory=set)  # starts of states, as large as the states
     lows: dict[str, float] = field(default_factory=dict)
     unplaced: set[Value] = field(default_factory=set)  # distributions and draws that do not know which cells they are of
@@ -240,7 +252,14 @@ class Lowering:
         try:
             out = self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:
+            as_tokens = tuple(map(self.token, operands))
+            fits = opcode != "map" or attrs["fn"] in ("eq", "ne") and all(v.type.is_token for v in as_tokens)
+            if fits and as_tokens != operands:
+                with suppress(DecError):  # neither does it take tokens
+                    return self.emit(opcode, *as_tokens, regions=regions, span=span, names=names, **attrs)
             said = spoken(str(error))
+            if opcode in ("map", "contains") and not error.hint and any(v in self.texts for v in operands):
+                error.hint = next((TEXTS[v.type.elem] for v in operands if v.type.elem in TEXTS), "")
             mixed = {"position", "int"} <= set(re.findall(r"[a-z]+", said)) and "do not go together" in said
             self.fail(span or self.span, said, error.hint or (POSITIONS if mixed else ""), code="E210")
         if (
@@ -249,8 +268,12 @@ class Lowering:
             and (operands[0] in self.unplaced or operands[0].type.elem not in ("dist", "draw"))
         ):
             self.unplaced.add(out[0])
+        if opcode == "list" and any(v in self.texts or v in self.chosen for v in operands):
+            self.lists[out[0]] = operands
         if opcode == "if":
             for v, *ways in zip(out, *(r.yields for r in regions), strict=True):
+                if all(w in self.texts or w in self.chosen for w in ways):
+                    self.chosen[v] = operands[0], ways
                 if any(w in self.nowhere for w in ways):
                     self.nowhere[v] = all(self.nowhere.get(w, False) for w in ways)
         elif opcode in PLACELESS and out[0].type.elem == "dist":
@@ -261,6 +284,15 @@ class Lowering:
         self.origin.update((v, self.b.last) for v in out if v.type == INT)
         return out
 
+    def token(self, v: Value) -> Value:
+        """A text that is known as the token with that text, a list of such as tokens; any other value as it is."""
+        if v in self.lists:
+            return self.one("list", *map(self.token, self.lists[v]), name=v.name)
+        if v in self.chosen:
+            ways = [self.token(way) for way in self.chosen[v][1]]
+            return self.emit("if", self.chosen[v][0], regions=tuple(Region((), (), (w,)) for w in ways), names=(v.name,))[0]
+        return v if v not in self.texts else self.one("token", text=self.texts[v], vocab=self.vocab, name=v.name)
+
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:
         return self.emit(opcode, *operands, span=span, names=(name,), **attrs)[0]
 
@@ -270,6 +302,8 @@ class Lowering:
                 BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str) else REAL
             )
         v = self.b.const(value, type, self.loc())
+        if isinstance(value, str) and type == TEXT:
+            self.texts[v] = value
         if type in (INT, REAL) and isinstance(value, int | float | Fraction) and isfinite(value):
             self.finite[v] = float(value)
         if type == INT and isinstance(value, int):

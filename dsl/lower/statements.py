@@ -12,7 +12,7 @@ from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.builtins import SEVERAL
 from decgraph.dsl.lower.calls import bind
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
-from decgraph.dsl.lower.expr import element_type, iterable
+from decgraph.dsl.lower.expr import element_type, iterable, plain_int
 from decgraph.dsl.lower.flow import EXIT, STOP, VERDICT, assigned, branch, loop, set_left, suite
 from decgraph.dsl.lower.progress import check_rule, is_done, waits_for_cells
 from decgraph.dsl.lower.sizes import size
@@ -334,7 +334,7 @@ def emit(lw: Lowering, s: S.Emit) -> None:
     """`emit y`, in a rule."""
     if "%has_emit" not in lw.env:
         lw.fail(s.span, "emit stands in a rule", code="E300")
-    lw.env["%emit"] = lw.expr(s.value)
+    lw.env["%emit"] = lw.token(lw.expr(s.value))
     lw.env["%has_emit"] = lw.const(True)
 
 
@@ -348,6 +348,7 @@ def return_(lw: Lowering, s: S.Return) -> None:
         set_left(lw, EXIT)
         return
     extra: list[Value] = []
+    values = [lw.token(v) for v in values]
     for v in values:
         inner = v.type
         while inner.elem == "list" and isinstance(inner.of[0], Type):
@@ -380,8 +381,11 @@ CLAIMS = {
     "keep": "claim that it `keeps support of target`; in Python keeps_support(target)",
     "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(..., in_="tokens")',
     "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
+    "note": "a note has a name: `note taken = len(t.accepted)`",
+    "print": "note it: `note name = value`, in Python note(name=value); `decgraph run` and `decgraph trace` show it",
+    "at_most": 'claim `at most 1 calls a token` or `at most n remasked`; in Python at_most(1, "calls", a="token")',
 }
-"""What to try where a call seems to be meant as a claim, by how its name begins."""
+"""What to try where a call seems to be meant as a claim, or as a note, by how its name begins."""
 
 
 def do(lw: Lowering, s: S.Do) -> None:
@@ -398,6 +402,16 @@ def do(lw: Lowering, s: S.Do) -> None:
     advice = next((text for word, text in CLAIMS.items() if isinstance(f, S.Name) and f.name.startswith(word)), "")
     other = "give its value a name, or grow, commit or return it"
     lw.fail(s.span, "this call does nothing on its own", advice or other, code="E300")
+
+
+def note(lw: Lowering, s: S.Note) -> None:
+    """`note name = value`. Its draws and calls have sites of their own, so that those of the program stay what they are."""
+    sites, prefix = lw.sites, lw.prefix
+    lw.sites, lw.prefix = {}, [*prefix, f"{s.name}@{s.span.start}"]
+    v = plain_int(lw, lw.expr(s.value))
+    token: dict[str, Any] = {"token": True} if v.type.is_token else {}
+    lw.emit("note", v, span=s.value.span, name=s.name, **token)
+    lw.sites, lw.prefix = sites, prefix
 
 
 def across(lw: Lowering, s: S.Across) -> None:
@@ -530,6 +544,7 @@ TABLE: dict[type, Callable[..., object]] = {
     S.Remask: remask,
     S.Do: do,
     S.Across: across,
+    S.Note: note,
     S.Canvas: canvas_decl,
     S.ModelDecl: model_decl,
     S.NoiseDecl: noise_decl,

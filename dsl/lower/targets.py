@@ -68,6 +68,7 @@ def _combined(lw: Lowering, old: Value, value: Value, op: str, at: S.Expr) -> Va
 def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
     """Writes a state, checked against its type and room."""
     info = lw.states[n]
+    value = lw.token(value) if info.type.is_token else value
     j = join(info.type, value.type)
     if j is None or unfit(info.type, value.type):
         help = FLOAT_IN_INT if j is not None else ""
@@ -343,7 +344,7 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
         assert isinstance(s.what, S.Call)
         if len(s.what.args) != 1:
             lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E260")
-        x = lw.expr(s.what.args[0])
+        x = lw.token(lw.expr(s.what.args[0]))
         if x.type.elem == "path":  # tokens that were not drawn are certain
             x = lw.one("path.get", x, span=s.what.args[0].span, field="token")
         if x.type.elem in ("token", "int"):
@@ -358,7 +359,7 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
     elif isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "best_first":
         return grow_best(lw, name, s, s.what)
     else:
-        x = lw.expr(s.what)
+        x = lw.token(lw.expr(s.what))
     operands: list[Value] = []
     if s.at is not None:
         operands.append(lw.expr(s.at))

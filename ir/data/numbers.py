@@ -15,6 +15,13 @@ import numpy as np
 T = TypeVar("T")
 
 
+def objects(values: Sequence[object]) -> np.ndarray:
+    """Values as object[n]: NumPy does not look inside them."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
 class Number(Protocol):
     """One number of a machine: a Python or NumPy number, a fraction, or an exact real (runtime/reals)."""
 

@@ -12,7 +12,7 @@ from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.machine import Datum, Machine, Model
 from decgraph.ir.opdef import Attrs, Regions, Types, op
-from decgraph.ir.ops.common import as_int, need, need_one, need_tokens
+from decgraph.ir.ops.common import as_int, need, need_one, need_tokens, plain
 from decgraph.ir.ops.draws import must_be_tokens
 from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join, parse_type
 from decgraph.ir.values import Op
@@ -297,6 +297,29 @@ class Return:
     refusals = ()
 
 
+@op("note")
+class Note:
+    """A figure of the run (attribute name; token: it is one), for the listener and the statistics. Nothing depends on it."""
+
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
+        t = types[0]
+        hint = "entropy(p), max(p.raw)" if t.elem == "dist" else "len(xs), sum(xs), mean(xs)" if t.dims else ""
+        need((t.is_number or t.is_token or t == BOOL) and not t.dims, f"a note is one number or token, got {t}", hint)
+        return ()
+
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
+        token = bool(op.attrs.get("token"))
+        m.note(op.attrs["name"], as_int(x) if token else plain(x), token=token)
+        return ()
+
+    attrs = ("name", "token?")
+    label, batch, effects = labels.joined, "pointwise", "host"
+    samples = (('note(%i, name = "seen")', None), ('note(%x, name = "last", token = true)', None))
+    refusals = (("real[k]", "one number"), ("dist<V,shaped>", "entropy"), ("text", "one number"))
+
+
 @op("completes")
 class Completes:
     """Whether the text of a path holds a string."""
@@ -332,6 +355,25 @@ class VocabSize:
 
     label, batch = labels.joined, "scalar"
     samples = (("%z = vocab_size()", 3),)
+    refusals = ()
+
+
+@op("token")
+class TokenOf:
+    """The token of the main model's tokenizer that has a text (attribute text), found when models are bound. In a check it is
+    any token, a different one from world to world."""
+
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
+        return (Type("token", (attrs["vocab"],)),)
+
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
+        return (m.token_of(op.attrs["text"]),)
+
+    attrs = ("text", "vocab")
+    label, batch = labels.nothing, "scalar"
+    samples = (('%z = token(text = "b", vocab = "V")', 1),)
     refusals = ()
 
 

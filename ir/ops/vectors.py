@@ -18,9 +18,6 @@ from decgraph.ir.sizes import Known, Sizes, add, least, most, times
 from decgraph.ir.types import ANY, BOOL, INT, Type, join, listing
 from decgraph.ir.values import Op, Value
 
-_ORDERED = ("lt", "le", "gt", "ge")
-
-
 _KEEP_SHARES = frozenset({"mul", "relu", "minimum", "maximum"})
 
 

@@ -1,10 +1,12 @@
 """Recordings of the authors' code: their own functions, run on tables of probabilities and on tiny models, written as data.
 
-A file of this folder has a list RECORDINGS. Each names a program of stdlib, the repository, commit and function whose code
-runs, and what runs it on a case. The code is read from a snapshot of the repository outside this project; data
-alone is written here, to tests/fidelity/golden/authors, and `tests/fidelity` replays it through decgraph.
+A file of tests/fidelity/golden/authors says what ran: the program of stdlib, the repository, commit and function, what the
+cases cover ("greedy", "sampled" or both), notes on how parameters map and what was set or left out, and cases with their
+parameters. A file of this folder has by its name what runs the authors' code on a case, in RECORDINGS; the code is read
+from a snapshot of the repository outside this project. What it gave, the columns of a case, is written to the file, and
+`tests/fidelity` replays it through decgraph. For a new recording the file is written without columns, a case a line.
 
-    python -m lab recordings --snapshots FOLDER adadec     run the authors' code, write its file
+    python -m lab recordings --snapshots FOLDER adadec     run the authors' code, write the columns of its file
     python -m lab recordings --snapshots FOLDER --check    run all that have a snapshot, compare with what is written
 
 A snapshot is a git directory `FOLDER/owner+name/repo`, or a checkout `FOLDER/name`.
@@ -17,7 +19,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -33,46 +35,27 @@ GOLDEN = HERE.parents[1] / "tests" / "fidelity" / "golden" / "authors"
 Case = Mapping[str, Any]
 
 
+Run = Callable[[Upstream, Case], Mapping[str, Any]]
+"""From the authors' code and a case's parameters to its columns, JSON-like values that decgraph must give too."""
+
+
 @dataclass(frozen=True)
 class Recording:
-    """What of the authors' code runs, on which cases.
+    """A file under tests/fidelity/golden/authors, as it is written, and what runs the authors' code on its cases."""
 
-    program: of stdlib. repo, commit: "owner/name" and the full hash. function: file and function, for readers. run: from the
-    code and a case's parameters to columns, JSON-like values that decgraph must give too. cases: parameters by name, JSON-like.
-    scope: "greedy", "sampled" or "greedy, sampled", what the cases cover. notes: how parameters map, what was set or left out.
-    name: of the file, where a program has several.
-    """
+    path: Path
+    said: dict[str, Any]
+    run: Run
 
-    program: str
-    repo: str
-    commit: str
-    function: str
-    run: Callable[[Upstream, Case], Mapping[str, Any]]
-    cases: Mapping[str, Case]
-    scope: str
-    notes: str = ""
-    name: str = ""
-
-    @property
-    def path(self) -> Path:
-        """The file under tests/fidelity/golden/authors."""
-        return GOLDEN / f"{self.name or self.program}.json"
-
-    def written(self, upstream: Upstream) -> dict[str, Any]:
-        """The file's content, by running the authors' code."""
-        cases = [
-            {"id": name, "parameters": plain(case), "columns": plain(self.run(upstream, case))}
-            for name, case in self.cases.items()
-        ]
-        source = {"repo": self.repo, "commit": self.commit, "function": self.function}
-        head = {"algorithm": self.program, "source": source, "scope": self.scope, "date": date.today().isoformat()}
-        return {**head, "notes": self.notes, "cases": cases}
+    def written(self, upstream: Upstream) -> list[dict[str, Any]]:
+        """The file's cases, by running the authors' code. Lists of parameters reach it as tuples."""
+        return [{**case, "columns": plain(self.run(upstream, _tuples(case["parameters"])))} for case in self.said["cases"]]
 
 
-def tabled(name: str, columns: str, rows: Sequence[Sequence[Any]], **shared: Any) -> dict[str, dict[str, Any]]:
-    """Cases from the rows of a table. name: of a case, with its values in braces; shared: what all cases have."""
-    cases = [{**shared, **dict(zip(columns.split(), row, strict=True))} for row in rows]
-    return {name.format(**case): case for case in cases}
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _tuples(v) for k, v in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def plain(value: Any) -> Any:
@@ -88,14 +71,19 @@ def plain(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
-def recordings() -> list[Recording]:
-    """All of them, by file."""
-    found: list[Recording] = []
+def runs() -> dict[str, Run]:
+    """By the name of a file of data what runs it."""
+    found: dict[str, Run] = {}
     for path in sorted(HERE.glob("*.py")):
-        found += (
-            getattr(importlib.import_module(f"lab.recordings.{path.stem}"), "RECORDINGS", []) if path.stem != "__init__" else []
-        )
+        if path.stem != "__init__":
+            found |= getattr(importlib.import_module(f"lab.recordings.{path.stem}"), "RECORDINGS", {})
     return found
+
+
+def recordings() -> list[Recording]:
+    """All of them."""
+    files = ((GOLDEN / f"{name}.json", run) for name, run in runs().items())
+    return [Recording(path, json.loads(path.read_text("utf-8")), run) for path, run in files]
 
 
 def command(
@@ -104,34 +92,34 @@ def command(
     check: Annotated[bool, typer.Option(help="compare with what is written, and write nothing")] = False,
 ) -> None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
-    every = [r for r in recordings() if not names or {r.program, r.path.stem} & {*names}]
-    if names and (unknown := {*names} - {n for r in every for n in (r.program, r.path.stem)}):
+    every = [r for r in recordings() if not names or {r.said["algorithm"], r.path.stem} & {*names}]
+    if names and (unknown := {*names} - {n for r in every for n in (r.said["algorithm"], r.path.stem)}):
         raise DecError(f"no recording is called {', '.join(sorted(unknown))}")
     same, other, left = 0, list[str](), list[str]()
     for one in every:
+        repo, commit = one.said["source"]["repo"], one.said["source"]["commit"]
         with tempfile.TemporaryDirectory() as folder:
-            upstream = Upstream.of(snapshots, one.repo, one.commit, Path(folder))
+            upstream = Upstream.of(snapshots, repo, commit, Path(folder))
             if upstream is None:
-                print(f"{one.path.stem}: no snapshot of {one.repo} at {one.commit[:8]} in {snapshots}", file=sys.stderr)
+                print(f"{one.path.stem}: no snapshot of {repo} at {commit[:8]} in {snapshots}", file=sys.stderr)
                 left.append(one.path.stem)
                 continue
             try:
-                found = one.written(upstream)
+                cases = one.written(upstream)
             except DecError as error:
                 print(f"{one.path.stem}: {error}", file=sys.stderr)
                 left.append(one.path.stem)
                 continue
         if check:
-            cases = json.loads(one.path.read_text("utf-8"))["cases"]
-            differing = [a["id"] for a, b in zip(cases, found["cases"], strict=True) if a != b]
+            differing = [a["id"] for a, b in zip(one.said["cases"], cases, strict=True) if a != b]
             same, other = same + (not differing), [*other, *([one.path.stem] if differing else [])]
             print(f"{one.path.stem}: {len(cases) - len(differing)} of {len(cases)} cases the same {' '.join(differing)}")
         else:
-            one.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in found.pop("cases"))
-            head = json.dumps(found, separators=(",", ":"))
-            one.path.write_text(f'{head[:-1]},"cases":[\n{lines}\n]}}\n', "utf-8")
-            print(f"{one.path}: {len(one.cases)} cases")
+            lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)
+            head = {name: value for name, value in one.said.items() if name != "cases"} | {"date": date.today().isoformat()}
+            text = json.dumps(head, separators=(",", ":"))
+            one.path.write_text(f'{text[:-1]},"cases":[\n{lines}\n]}}\n', "utf-8")
+            print(f"{one.path}: {len(cases)} cases")
     if left and (names or len(left) == len(every)):
         raise DecError(f"not run: {', '.join(left)}")
     if check and other:

@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -102,28 +102,6 @@ def adaptive_verification(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text[: len(case["prompt"]) + case["limit"]], "verified": verified, "accepted": accepted}
 
 
-WIDTHS = ((1, 10.0), (2, 10.5), (4, 13.0), (8, 19.0), (32, 40.0))
-RECORDINGS = [
-    Recording(
-        "adaptive_verification",
-        "vllm-project/vllm",
-        "v0.33.0",
-        f"{FOLDER}: acceptance_estimator.py, OnlineAcceptanceEstimator; adaptive_verification.py, AdaptiveVerificationManager",
-        adaptive_verification,
-        tabled(
-            "{seed} {gamma} {interval} {damping}",
-            "seed size blend gamma capacity interval damping drafting verifying limit",
-            (
-                (1, 6, 0.5, 5, 5, 4, 50.0, 1.5, WIDTHS, 60),
-                (2, 6, 0.8, 5, 5, 5, 1.0, 1.5, WIDTHS, 60),
-                (3, 8, 0.3, 7, 4, 4, 10.0, 0.5, WIDTHS, 60),
-                (4, 6, 1.0, 4, 16, 3, 2.0, 1.5, ((1, 2.0), (2, 4.0), (4, 8.0), (8, 16.0), (32, 64.0)), 60),
-                (5, 6, 0.4, 4, 16, 100, 50.0, 1.5, WIDTHS, 300),
-            ),
-            prompt=(1, 2, 3),
-        ),
-        "greedy",
-        "capacity: the scores of a step but that of the sequence itself; drafting, verifying: the curves of milliseconds; a "
-        "batch of one, kernels on Triton's interpreter, the runner's loop is the harness's",
-    ),
-]
+RECORDINGS = {
+    "adaptive_verification": adaptive_verification,
+}

@@ -10,7 +10,7 @@ from typing import Any, Literal, Union
 import numpy as np
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Letters, Stream, untied
 from lab.recordings.upstream import Upstream
 
@@ -85,42 +85,8 @@ def first_finish(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 
 CASES = ((1, 6, 4, 12), (2, 6, 8, 9), (3, 5, 16, 12), (4, 9, 5, 20), (5, 5, 1, 9), (6, 5, 32, 7))
-RECORDINGS = [
-    Recording(
-        "best_of_n",
-        "huggingface/search-and-learn",
-        "6f81cac8b1ca4c4be9fabefc27a856c928f3ae7f",
-        "src/sal/search/best_of_n.py, best_of_n",
-        best_of_n,
-        tabled("{seed} {n}", "seed size n limit", CASES, prompt=(1, 2), eos=0),
-        "sampled",
-        "the engine and the reward model are stand-ins: the first hands over the texts that both sides draw, the second "
-        "scores by `reward`; agg_strategy last",
-    ),
-    Recording(
-        "self_consistency",
-        "EleutherAI/lm-evaluation-harness",
-        "4e7e0d47f33bc71070c1d38394bafbb52b117163",
-        "lm_eval/filters/selection.py, MajorityVoteFilter",
-        self_consistency,
-        tabled("{seed} {n}", "seed size n limit", (*CASES, (81, 5, 4, 6), (141, 5, 4, 6)), prompt=(1, 2), eos=0),
-        "sampled",
-        "both sides draw the same texts; the filter votes among their answers, which are compared, not the text that has one",
-    ),
-    Recording(
-        "first_finish",
-        "Aradhye2002/art_of_tts",
-        "4b3e790d190c9cca6443a0b43e003dcead438541",
-        "evaluation/evaluate_vanilla.py, run_experiment",
-        first_finish,
-        tabled(
-            "{seed} {n}",
-            "seed size n limit",
-            ((1, 6, 4, 40), (2, 6, 8, 30), (3, 5, 16, 30), (4, 9, 5, 60)),
-            prompt=(1, 2),
-            eos=0,
-        ),
-        "sampled",
-        "FFS-1 of its n; published code chooses afterwards, among texts that are written to their ends",
-    ),
-]
+RECORDINGS = {
+    "best_of_n": best_of_n,
+    "self_consistency": self_consistency,
+    "first_finish": first_finish,
+}

@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from transformers import GenerationConfig, GenerationMixin, PreTrainedConfig
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Stream, TableLM, chains, draws_of, untied
 from lab.recordings.upstream import Upstream
 
@@ -137,26 +137,6 @@ def heterogeneous_vocab(upstream: Upstream, case: Case) -> dict[str, Any]:
     return chains(target.calls, text, case["prompt"], case["limit"], case["eos"])
 
 
-RECORDINGS = [
-    Recording(
-        "heterogeneous_vocab",
-        "huggingface/transformers",
-        "v5.23.0",
-        "generation/candidate_generator.py, UniversalSpeculativeDecodingGenerator; generation/utils.py, _assisted_decoding",
-        heterogeneous_vocab,
-        tabled(
-            "{seed} {gamma} {least} {temperature}",
-            "seed size other blend gamma least temperature prompt limit eos",
-            (
-                (1, 8, 12, 0.3, 20, 0.4, 1.0, (1, 2, 3), 40, ()),
-                (2, 8, 9, 0.5, 5, 0.2, 1.0, (4,), 40, ()),
-                (3, 12, 16, 0.3, 3, 0.0, 0.7, (5, 1, 2, 2, 0), 40, ()),
-                (4, 8, 12, 0.3, 5, 0.3, 1.0, (1, 2), 60, ()),
-                (5, 8, 12, 0.3, 5, 0.1, 1.0, (1, 2), 60, (4,)),
-                (6, 8, 12, 0.2, 6, 0.0, 1.0, (1, 2), 60, (7,)),
-            ),
-        ),
-        "sampled",
-        "gamma: num_assistant_tokens, least: assistant_confidence_threshold; without do_sample it is another class",
-    ),
-]
+RECORDINGS = {
+    "heterogeneous_vocab": heterogeneous_vocab,
+}

@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 from transformers.generation import candidate_generator
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.chains import models
 from lab.recordings.tables import Legacy, OnCPU, TableLM
 from lab.recordings.upstream import Upstream
@@ -94,27 +94,6 @@ def exspec(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 
 PROMPTS = ((1, 2, 3), (4,), (5, 6, 7, 1, 2), (0, 0))
-RECORDINGS = [
-    Recording(
-        "exspec",
-        "eBay/spec_dec",
-        "96e1d1281c93d70faa9f7fe297d0afaa71650eb8",
-        "src/custom/batch_speculative.py, run_speculative_inference; src/custom/verification.py, batch_oracle_verification",
-        exspec,
-        tabled(
-            "{seed} {gamma} {cache}",
-            "seed size blend gamma limit prompts cache eos",
-            (
-                (1, 8, 0.3, 5, 40, PROMPTS, True, ()),
-                (2, 8, 0.5, 5, 24, PROMPTS[:3], False, ()),
-                (3, 8, 0.1, 8, 30, PROMPTS, True, ()),
-                (4, 12, 0.4, 3, 20, PROMPTS[:1], True, ()),
-                (5, 8, 0.3, 2, 20, PROMPTS[1:], False, ()),
-                (6, 12, 0.3, 4, 40, PROMPTS, True, (9,)),
-                (7, 12, 0.2, 5, 40, PROMPTS, False, (10,)),
-            ),
-        ),
-        "greedy",
-        "n_draft_tokens: gamma; cache: use_cache, keys and values of a batch that are aligned anew after every step",
-    ),
-]
+RECORDINGS = {
+    "exspec": exspec,
+}

@@ -9,7 +9,7 @@ import torch
 
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import TableLM, chains, untied
 from lab.recordings.upstream import Upstream
 
@@ -73,27 +73,6 @@ def gad(upstream: Upstream, case: Case) -> dict[str, Any]:
     return chains(calls, text, case["prompt"], case["limit"], case["eos"])
 
 
-RECORDINGS = [
-    Recording(
-        "generalized_aggressive",
-        "microsoft/unilm",
-        "768a3c873f598bb9b4d4dfb9267b099e35f8fe56",
-        "decoding/GAD/inference.py, gad_generate",
-        gad,
-        tabled(
-            "{seed} {block} {beta} {tau}",
-            "seed size prompt limit block beta tau eos",
-            (
-                (1, 6, (1, 2, 3), 30, 25, 5, 3.0, ()),
-                (2, 8, (1, 2, 3, 4, 5), 40, 5, 1, 0.0, ()),
-                (3, 6, (4, 2), 40, 4, 3, 1.0, ()),
-                (4, 8, (5,), 40, 6, 8, 0.5, ()),
-                (5, 8, (5, 1), 40, 3, 2, 9.0, ()),
-                (6, 6, (1, 1), 60, 8, 3, 1.0, (4,)),
-                (7, 8, (2, 1), 60, 4, 2, 2.0, (3,)),
-            ),
-        ),
-        "greedy",
-        "the input is the prompt, which the decoder continues; the drafter's unk is the mask",
-    ),
-]
+RECORDINGS = {
+    "generalized_aggressive": gad,
+}

@@ -15,7 +15,7 @@ import torch
 
 from decgraph.runtime.models.interface import MASK, Visibility
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -247,94 +247,9 @@ def pangu_block(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"output": text, "canvases": runner.canvases}
 
 
-BLOCKS = "seed size length block temperature"
-RECORDINGS = [
-    Recording(
-        "fast_dllm_plusplus",
-        "Ringo-Star/FastdLLM_plusplus",
-        "29fd03401acced3cc3ba89d7f2e2e371058d1b54",
-        "v1/llada/generate.py, generate_with_dual_cache and get_transfer_index_frechet_profile",
-        fast_dllm_plusplus,
-        tabled(
-            "{seed} {block} {margin} {temperature}",
-            f"{BLOCKS} margin",
-            (
-                (1, 6, 12, 6, 0.0, 0.25),
-                (2, 4, 16, 8, 0.0, 0.0),
-                (3, 4, 16, 16, 0.0, 0.02),
-                (4, 3, 16, 8, 0.0, -0.5),
-                (5, 6, 12, 6, 1.0, 0.02),
-                (6, 4, 16, 8, 0.7, -0.5),
-                (7, 3, 16, 16, 1.3, -1.0),
-            ),
-            prompt=(1, 2),
-        ),
-        "greedy, sampled",
-        "margin: frechet_margin; remasking low_confidence; as many steps as cells, so that no block is left open",
-    ),
-    Recording(
-        "fast_diffuser",
-        "sgl-project/sglang",
-        "1db454da3af95e0d7668e269af32f39530cb82eb",
-        "python/sglang/srt/dllm/algorithm/fastdiffuser.py, FastDiffuser.run",
-        fast_diffuser,
-        tabled(
-            "{seed} {block} {tau} {temperature}",
-            "seed size block tau temperature blocks prompt",
-            (
-                (1, 6, 6, 0.9, 0.0, 2, (1, 2)),
-                (2, 4, 8, 0.6, 0.0, 2, (1, 2, 3)),
-                (3, 3, 4, 0.7, 0.0, 3, (1, 2, 0, 1, 2)),
-                (4, 4, 8, 0.6, 0.7, 2, (1, 2, 3)),
-                (5, 3, 6, 0.5, 1.0, 2, (1, 2)),
-                (6, 6, 4, 0.9, 1.3, 3, (1, 2, 3, 4, 5, 0)),
-            ),
-        ),
-        "greedy, sampled",
-        "tau: threshold; as many steps as a block has cells; a stored version of a pull request's file (25803); the call of a "
-        "full block, for its keys and values, is left out"
-        "; its file was laid out by hand from a stored copy",
-    ),
-    Recording(
-        "pangu_block",
-        "sgl-project/sglang",
-        "23f87512379c175c081e8260586d715b44a94318",
-        "python/sglang/srt/dllm/algorithm/shift_confidence.py, ShiftConfidence.run",
-        pangu_block,
-        tabled(
-            "{seed} {block} {small} {tau} {entropies} {eos}",
-            "seed size block small tau entropies eos blocks",
-            (
-                (1, 6, 8, 4, 0.9, False, None, 2),
-                (2, 4, 8, 2, 0.6, False, None, 2),
-                (3, 3, 6, 6, 0.5, False, None, 3),
-                (4, 5, 8, 4, 0.9, True, None, 2),
-                (5, 5, 8, 2, 0.7, False, 4, 4),
-                (6, 6, 6, 3, 0.4, False, 5, 4),
-            ),
-            prompt=(1, 2, 0),
-        ),
-        "greedy",
-        "small: block_size over num_small_blocks; tau: threshold; entropies: alg entropy; a stored version of a pull request's "
-        "file (18828); no padding; a text is cut after its end token, as its scheduler does"
-        "; its file was laid out by hand from a stored copy",
-    ),
-    Recording(
-        "linear_spec",
-        "sgl-project/sglang",
-        "4476e1dabd5368653e1761b6e92a2fce9104ccb7",
-        "python/sglang/srt/dllm/algorithm/linear_spec.py, LinearSpec.run",
-        linear_spec,
-        tabled(
-            "{seed} {block}",
-            "seed size block",
-            ((1, 4, 4), (2, 3, 6), (3, 2, 8), (4, 2, 2), (5, 3, 16)),
-            prompt=(1, 0, 1),
-            calls=12,
-        ),
-        "greedy",
-        "a stored version of a pull request's file (25802), without its statistics; the prompt's last token is the first seed; "
-        "a block begins where the text ends"
-        "; its file was laid out by hand from a stored copy",
-    ),
-]
+RECORDINGS = {
+    "fast_dllm_plusplus": fast_dllm_plusplus,
+    "fast_diffuser": fast_diffuser,
+    "pangu_block": pangu_block,
+    "linear_spec": linear_spec,
+}

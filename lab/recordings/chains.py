@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import OnCPU, Slots, TableLM, chains, untied
 from lab.recordings.upstream import Upstream
 
@@ -47,50 +47,7 @@ def fly(upstream: Upstream, case: Case) -> dict[str, Any]:
     return chains(both["target"].calls[1:], written, case["prompt"], case["limit"], case["eos"], beyond=True)
 
 
-RECORDINGS = [
-    Recording(
-        "pard",
-        "AMD-AIG-AIMA/PARD",
-        "5dfe8090d1fdc9f856234cd3bf606e4eca818d7b",
-        "pard/pard_infer.py, PardInfer.generate",
-        pard,
-        tabled(
-            "{seed} {gamma} {limit}",
-            "seed size blend gamma prompt limit eos",
-            (
-                (1, 8, 0.5, 12, (1, 2, 3), 40, ()),
-                (2, 8, 0.5, 4, (4,), 17, ()),
-                (3, 12, 0.3, 4, (5, 6, 7, 1, 2, 3, 8), 40, ()),
-                (4, 8, 0.2, 8, (1, 2), 33, ()),
-                (5, 8, 0.3, 1, (3, 1), 12, ()),
-                (6, 8, 0.3, 3, (1, 2), 40, (5,)),
-                (7, 6, 0.2, 6, (1, 2), 40, (3,)),
-            ),
-        ),
-        "greedy",
-        "para, draft_k: gamma; pard_token: the padding token, which is the end token, or 0",
-    ),
-    Recording(
-        "fly",
-        "AMD-AGI/FLy",
-        "6667ae8477d087732eb71d7bdaa0d1cb94462a60",
-        "fly/models/FLy.py, SPDGenerate.generate_chunks",
-        fly,
-        tabled(
-            "{seed} {gamma} {window} {eta}",
-            "seed size blend gamma window eta prompt limit eos",
-            (
-                (1, 8, 0.2, 15, 6, 0.3, (1, 2, 3), 60, ()),
-                (2, 12, 0.3, 15, 6, 0.3, (4, 2), 60, ()),
-                (3, 8, 0.5, 8, 2, 0.3, (1, 2, 3, 4, 5, 6), 40, ()),
-                (4, 6, 0.4, 8, 2, 1.0, (1, 2), 40, ()),
-                (5, 8, 0.4, 5, 1, 0.0, (1, 2), 25, ()),
-                (6, 8, 0.4, 3, 4, 0.0, (1, 2), 25, ()),
-                (7, 8, 0.3, 8, 3, 0.5, (2, 2), 60, (6,)),
-                (8, 8, 0.3, 8, 2, 0.9, (2, 2), 60, (1,)),
-            ),
-        ),
-        "greedy",
-        "k: gamma, win_len: window, entropy_thre: eta; one drafter, no n-grams, no tree",
-    ),
-]
+RECORDINGS = {
+    "pard": pard,
+    "fly": fly,
+}

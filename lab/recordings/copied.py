@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Optional
 from unittest.mock import MagicMock
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import OnCPU, TableLM, chains, untied
 from lab.recordings.upstream import Upstream
 
@@ -124,63 +123,7 @@ def input_guided(upstream: Upstream, case: Case) -> dict[str, Any]:
     return chains(model.calls, [*case["prompt"], *output], case["prompt"], case["limit"], case["eos"])
 
 
-def repeating(seed: int, length: int, limit: int, **more: Any) -> Mapping[str, Any]:
-    """A case whose prompt holds, between other words, some of what the model writes after its end."""
-    case = {"seed": seed, "limit": limit, "window": 2, "eos": (), **more}
-    start = words(seed, length, more["size"])
-    written = list(start)
-    for _ in range(limit):
-        written.append(int(TableLM(target(case)).row(written).argmax()))
-    return {**case, "prompt": (*written, *start)}
-
-
-def alike(*rows: tuple[int, ...], k: int, **more: Any) -> Mapping[str, Any]:
-    """A case of several prompts, of these seeds and lengths."""
-    return {"k": k, "window": None, "eos": (), "prompts": [words(seed, n, more["size"]) for seed, n in rows], **more}
-
-
-RECORDINGS = [
-    Recording(
-        "ems_sd",
-        "niyunsheng/EMS-SD",
-        "51b8603e62cb9eb377a8ac45be6c9484142115f0",
-        "examples/pytorch/gpt/utils/gpt_LLMA_EMS.py, gpt_LLMA",
-        ems_sd,
-        {
-            "as published": alike((1, 60), k=7, reach=2, size=4, seed=1, limit=40),
-            "a batch": alike((1, 60), (2, 5), (3, 31), (4, 44), k=5, reach=2, size=3, seed=2, limit=30),
-            "ends": alike((5, 40), (6, 50), (7, 30), k=4, reach=2, size=5, seed=3, limit=40, eos=(2,)),
-            "one token": alike((8, 30), (9, 40), k=3, reach=1, size=4, seed=4, limit=40),
-            "three tokens": alike((8, 60), (9, 80), k=5, reach=3, size=3, seed=5, limit=40),
-            "a prompt that is too short": alike((3, 8), (4, 9), k=7, reach=2, size=3, seed=6, limit=20),
-            "a window": alike((1, 60), (2, 80), k=7, reach=2, size=4, seed=7, limit=40, window=2),
-        },
-        "greedy",
-        "check_length: reach, copy_length: k; FasterTransformer's kernels are a table that reads packed tokens",
-    ),
-    Recording(
-        "input_guided_aggressive",
-        "microsoft/unilm",
-        "768a3c873f598bb9b4d4dfb9267b099e35f8fe56",
-        "decoding/IAD/inference.py, paper_aggressive_generate",
-        input_guided,
-        {
-            **tabled(
-                "{seed} {size}",
-                "seed size prompt limit eos",
-                (
-                    (1, 4, words(1, 12, 4), 20, ()),
-                    (2, 6, words(2, 30, 6), 40, ()),
-                    (3, 8, words(3, 40, 8), 40, ()),
-                    (7, 6, (0, 1, 2, 3, 4, 2, 2, 1, 0, 4), 60, (5,)),
-                    (5, 4, (0, 1, 0, 2, 1, 1, 2), 60, (3,)),
-                ),
-                window=None,
-            ),
-            "copies": repeating(1, 3, 12, size=40),
-            "copies of fewer words": repeating(2, 6, 30, size=20),
-        },
-        "greedy",
-        "the input is the prompt, which the decoder continues; three tokens at most, as in the code",
-    ),
-]
+RECORDINGS = {
+    "ems_sd": ems_sd,
+    "input_guided_aggressive": input_guided,
+}

@@ -12,7 +12,7 @@ from typing import Any, Optional, Union
 import torch
 
 from decgraph.runtime.models.free import FreeModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.states import States
 from lab.recordings.upstream import Upstream
 
@@ -249,72 +249,8 @@ def free(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text, "deep": deep}
 
 
-RECORDINGS = [
-    Recording(
-        "free",
-        "raymin0223/fast_robust_early_exit",
-        "3e503c5694bc05d83fe181e160a0bae4113025c4",
-        "models/deploying_t5.py, DeployT5Stack.forward and parallel_gen_token; util/skip_conf.py, get_skip_mask",
-        free,
-        tabled(
-            "{seed} {layers} layers {exit} {tau}",
-            "seed size prompt layers exit tau limit eos",
-            (
-                (1, 6, (0,), 6, 2, 0.1, 30, ()),
-                (2, 6, (3,), 4, 1, 0.05, 30, ()),
-                (3, 6, (1,), 12, 6, 0.9, 12, ()),
-                (4, 6, (2,), 6, 3, 0.02, 30, ()),
-                (5, 6, (5,), 8, 4, 0.1, 40, (2,)),
-                (6, 6, (0,), 6, 5, 1.0, 12, ()),
-            ),
-        ),
-        "greedy",
-        "a fixed threshold of the softmax; the layers are a free model's, without an encoder; a text begins with one token, as "
-        "a decoder's does",
-    ),
-    Recording(
-        "del",
-        "359171110/DEL",
-        "db38c9d8262f92bc7bf21da64d1607b72eca4c4d",
-        "self_speculation/DEL_speculation_generator.py, generate_token_ids; DEL.py; llama_model_utils.py",
-        del_,
-        tabled(
-            "{seed} {layers} layers {size} tokens",
-            "seed size prompt layers limit eos",
-            (
-                (1, 3, (1, 2, 0), 6, 40, ()),
-                (2, 3, (1,), 4, 40, ()),
-                (3, 2, (1, 0, 1, 1, 0), 8, 40, ()),
-                (4, 4, tuple((i * i + 1) % 4 for i in range(40)), 5, 30, ()),
-                (5, 3, (2, 2), 12, 60, ()),
-                (6, 5, (1, 2), 6, 40, (4,)),
-                (7, 4, (0, 1, 2), 64, 20, ()),
-            ),
-        ),
-        "greedy",
-        "gamma_max 18, omega 0.95 and 32 tokens of the prompt, as they stand there; the layers are a free model's; its forward "
-        "functions run as they are on a cache of keys by layer; the text ends before an end token there",
-    ),
-    Recording(
-        "unified_skip",
-        "Adaxry/Unified_Layer_Skipping",
-        "ad84c1e041c5cf6ec54e3036ed4d0649be6d9306",
-        "codes/modeling_bloom.py, BloomModel.forward; codes/run_clm_llms.py, main, the choice of layers",
-        unified_skip,
-        tabled(
-            "{seed} {layers} layers by {speedup}",
-            "seed size prompt layers speedup limit eos",
-            (
-                (1, 11, (1, 2, 3), 6, 2.0, 12, ()),
-                (2, 11, (4,), 9, 1.5, 12, ()),
-                (3, 11, (1, 2), 10, 3.0, 16, (5,)),
-                (4, 11, (3, 2, 1, 0, 5), 30, 5.0, 8, ()),
-                (5, 11, (1, 2), 8, 1.0, 8, ()),
-                (7, 11, (1, 2), 11, 2.9, 12, ()),
-                (8, 11, (1, 2), 32, 2.0, 8, ()),
-            ),
-        ),
-        "greedy",
-        "the layers are a free model's, whose states are hashes; the loop around the calls is generate's, greedy",
-    ),
-]
+RECORDINGS = {
+    "free": free,
+    "del": del_,
+    "unified_skip": unified_skip,
+}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.chains import models
 from lab.recordings.tables import TableLM
 from lab.recordings.upstream import Upstream
@@ -73,21 +73,6 @@ def speckv(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text[: len(case["prompt"]) + case["limit"]], **out}
 
 
-RECORDINGS = [
-    Recording(
-        "speckv",
-        "Amorfati123/SpecKV",
-        "9207e382b101ab024f96344137965b8e2d0a8564",
-        "notebooks/Phase2_Compression_Profiling.ipynb, speculative_generate; Phase4_Final_Evaluation.ipynb, select_gamma",
-        speckv,
-        tabled(
-            "{seed} {level}",
-            "seed size blend level limit",
-            ((1, 8, 0.8, 0, 40), (2, 8, 0.4, 1, 40), (3, 12, 1.2, 2, 60), (4, 6, 0.2, 0, 60)),
-            prompt=(1, 2),
-        ),
-        "greedy",
-        "no published loop decodes by the policy: its decoder runs a step at a time, with the length that its policy chooses "
-        "from the signals it logged; a formula stands for the network",
-    ),
-]
+RECORDINGS = {
+    "speckv": speckv,
+}

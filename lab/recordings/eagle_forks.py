@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.medusa_heads import Noted
 from lab.recordings.states import HeadNet, KeptLM, States, TableHead, told
 from lab.recordings.tables import untied
@@ -361,129 +361,11 @@ class Weighed:
         return self.states.scores(hidden)
 
 
-SEMI = "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]"
-
-RECORDINGS = [
-    Recording(
-        "falcon",
-        "Bestpay-inc/Falcon",
-        "367030eaf3c854a6bb1dea37b221c9e986ffbf08",
-        "evaluation/gen_falcon_answer_vicuna_mtbench.py, falcon_forward; models/cnets.py, topK_genrate; models/utils.py",
-        falcon,
-        tabled(
-            "{seed} of {size}",
-            "seed size prompt shape calls eos",
-            (
-                (1, 24, (1, 2, 3), SEMI, 6, ()),
-                (2, 24, (4, 4), SEMI, 8, ()),
-                (3, 30, (1, 2), SEMI, 30, (7,)),
-                (4, 24, (3, 2, 1, 0, 5), None, 3, ()),
-            ),
-        ),
-        "greedy",
-        "k_mask 2; a head's block is its path, and its second place a token that is not known; no shape: kmask2_8layer_tree",
-    ),
-    Recording(
-        "glide_cape",
-        "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24",
-        "edf4c9a85d7d20a0c7d382f876ab501b8ee7d9ee",
-        "glide/glideModel.py, smallLlamaForCausalLM.medusa_generate_stream; glide/utils/generation_utils.py, greedy_search",
-        glide_cape,
-        tabled(
-            "{seed} of {size}",
-            "seed size prompt gamma limit eos",
-            (
-                (1, 10, (1, 2, 3), 4, 16, ()),
-                (12, 8, (4,), 4, 20, ()),
-                (3, 12, (1, 2), 4, 16, (3,)),
-                (5, 20, (3, 2, 1, 0, 5), 4, 12, ()),
-            ),
-        ),
-        "greedy",
-        "the bins of inference/cape/cape.sh; gamma is the length that their code has as a number; their candidates are padded "
-        "with token 0, which no text here has where a candidate ends: it would be accepted",
-    ),
-    Recording(
-        "chimera",
-        "kafkayu/Chimera",
-        "a4cd9f4d9422791b9fba64a1689c40fd2d3c6ed2",
-        "chimera/chimera/model/Chimera_model.py, ChimeraModel.generate, greedy_search",
-        chimera,
-        tabled(
-            "{seed} {depth} {k}",
-            "seed size prompt depth k calls eos",
-            (
-                (1, 10, (1, 2, 3, 1, 5), 4, 3, 2, ()),
-                (2, 10, (4, 0, 4), 3, 2, 6, ()),
-                (3, 10, (1, 2), 2, 3, 6, ()),
-                (4, 6, (3, 2, 1, 0, 5), 1, 4, 6, ()),
-            ),
-        ),
-        "greedy",
-        "topk 1, so that a guess is accepted where it is the target's own token; no token ends a text; a head is told how many "
-        "tokens it has the target's features of: those of accepted tokens are the first candidate's there (line 703)",
-    ),
-    Recording(
-        "clover",
-        "XiaoBin1992/clover",
-        "9d37214aab830c9aa066eae82526d56506f48c71",
-        "clover/model/clover2.py, Clover2Model.beam_genrate; clover/model/utils.py, generate_candidates",
-        clover,
-        tabled(
-            "{seed} {depth} {mass} {budget}",
-            "seed size prompt depth mass budget limit",
-            (
-                (1, 12, (1, 2, 3), 4, 0.95, 9, 6),
-                (2, 30, (4,), 4, 0.95, 20, 4),
-                (3, 12, (1, 2), 3, 0.5, 6, 8),
-                (4, 12, (3, 2, 1, 0, 5), 3, 0.2, 6, 6),
-                (5, 12, (1, 2), 2, 0.4, 12, 6),
-            ),
-        ),
-        "greedy",
-        "depth: num_heads, mass: top_p_threldhold, budget: token_count; the trees of texts, since no published loop uses them",
-    ),
-    Recording(
-        "gumiho",
-        "AMD-AIG-AIMA/Gumiho",
-        "9a1bc87cd18e702399c3be697b2683d7e9567105",
-        "gumiho/model/gumiho_model.py, GumihoModel.gumihoGenerate; cnets.py, Model.topK_genrate",
-        gumiho,
-        tabled(
-            "{seed} {early} {late} {k} {offers} {width} {budget}",
-            "seed size prompt early late k offers width budget limit eos",
-            (
-                (1, 10, (1, 2, 3), 2, 3, 3, 5, 4, 9, 16, ()),
-                (2, 10, (4,), 3, 2, 4, 2, 6, 8, 20, ()),
-                (3, 10, (1, 2), 2, 2, 3, 2, 2, 10, 16, (3,)),
-                (4, 36, (3, 2, 1, 0, 5), 2, 5, 14, 35, 35, 63, 6, ()),
-                (5, 10, (7, 7, 2), 2, 1, 5, 3, 3, 6, 24, (2,)),
-            ),
-        ),
-        "greedy",
-        "early = depth - mlp_num + 1, late = mlp_num, offers = mlptopk, width = pruning, budget = total_tokens - 1; "
-        "complete_mask = 0, since branches that it fills are not lossless; a head's row is of its own path: published serial "
-        "levels have no tree mask, and parallel heads read the first level's tokens in the order before the last choice",
-    ),
-    Recording(
-        "jakiro",
-        "haiduo/Jakiro",
-        "f8b018d307b827ed186ddb4e83cfd9d861f91c69",
-        "jakiro/model/ea_model.py, EaModel.eagenerate; cnets.py, Model.topK_genrate",
-        jakiro,
-        tabled(
-            "{seed} {depth} {k} {budget}",
-            "seed size prompt depth k budget limit eos",
-            (
-                (1, 10, (1, 2, 3), 3, 3, 12, 16, ()),
-                (2, 10, (4,), 2, 4, 7, 20, ()),
-                (3, 10, (1, 2), 4, 3, 20, 16, (6,)),
-                (4, 12, (3, 2, 1, 0, 5), 5, 10, 59, 6, ()),
-                (5, 10, (1, 2), 2, 3, 19, 16, ()),
-                (6, 10, (7, 7, 2), 3, 3, 28, 24, ()),
-            ),
-        ),
-        "greedy",
-        "budget = total_tokens - 1",
-    ),
-]
+RECORDINGS = {
+    "falcon": falcon,
+    "glide_cape": glide_cape,
+    "chimera": chimera,
+    "clover": clover,
+    "gumiho": gumiho,
+    "jakiro": jakiro,
+}

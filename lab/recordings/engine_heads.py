@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.states import TableHead
 from lab.recordings.tables import Stream, TableLM, chains, untied
 from lab.recordings.upstream import Upstream
@@ -237,36 +237,7 @@ def p_eagle(upstream: Upstream, case: Case) -> dict[str, Any]:
     return decoded(upstream, case, parallel=True)
 
 
-CASES = tabled(
-    "{seed} {gamma} {temperature}",
-    "seed size gamma temperature prompt limit eos",
-    (
-        (1, 8, 3, 0, (1, 2, 3), 40, ()),
-        (2, 12, 5, 0, (4,), 40, ()),
-        (3, 8, 3, 1, (5, 1, 2, 2, 0), 40, ()),
-        (4, 12, 5, 1, (1, 2), 40, ()),
-        (5, 8, 2, 0, (1, 2), 60, (5,)),
-        (8, 12, 4, 1, (3, 1), 60, (4,)),
-        (7, 8, 1, 1, (3, 1), 20, ()),
-    ),
-)
-NOTES = (
-    "gamma: num_speculative_tokens; a batch of one; the release of this number; kernels run on Triton's interpreter; the "
-    "runner's loop, caches and graphs are the harness's"
-)
-RECORDINGS = [
-    Recording(
-        name,
-        "vllm-project/vllm",
-        "v0.33.0",
-        f"{BASE}, SpecDecodeBaseProposer.propose; {SAMPLER}, rejection_sample",
-        run,
-        CASES,
-        "greedy, sampled",
-        NOTES + more,
-    )
-    for name, run, more in (
-        ("eagle3", eagle3, ""),
-        ("p_eagle", p_eagle, "; parallel_drafting, the stand-in token is the padding, which is the end token, or 0"),
-    )
-]
+RECORDINGS = {
+    "eagle3": eagle3,
+    "p_eagle": p_eagle,
+}

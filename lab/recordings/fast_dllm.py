@@ -11,12 +11,11 @@ from unittest import mock
 import numpy as np
 import torch
 
-from lab.recordings import Case, Recording, tabled
-from lab.recordings.canvases import BLOCKS, MaskedLM, canvas, filled, races
+from lab.recordings import Case
+from lab.recordings.canvases import MaskedLM, canvas, filled, races
 from lab.recordings.grids import MASK, logits, rows, table, uniforms
 from lab.recordings.upstream import Upstream
 
-FAST = ("NVlabs/Fast-dLLM", "f6b35ec3f1b16e1b3d3357938046559ae2d350fa")
 FILE = "llada/generate.py"
 
 
@@ -25,17 +24,6 @@ def fast_dllm(upstream: Upstream, case: Case, decode: str, setting: str, name: s
     sees = {"torch": torch, "np": np, "F": torch.nn.functional, "Optional": Optional, "Callable": Callable}
     loop = upstream.names(FILE, decode, *rules, **sees)[decode]
     return filled(case, lambda *a, **k: loop(*a, **k)[0], steps=case["length"], **{setting: case[name]})
-
-
-def recorded(program: str, decode: str, rule: str, setting: str, name: str, rows: tuple[tuple[Any, ...], ...]) -> Recording:
-    """Of one of the two loops with a cache."""
-    cases = tabled(f"{{seed}} {{block}} {{{name}}} {{temperature}}", f"{BLOCKS} {name}", rows, prompt=(1, 2))
-    for at, case in enumerate(cases.values()):
-        case["prompt"] = (1, 2, 0)[: 1 + at % 3]
-    run = partial(fast_dllm, decode=decode, setting=setting, name=name)
-    notes = f"{name}: {setting}; remasking low_confidence; as many steps as cells, so that no block is left open"
-    notes += "; its file was laid out by hand from a stored copy"
-    return Recording(program, *FAST, f"{FILE}, {decode} and {rule}", run, cases, "greedy, sampled", notes)
 
 
 class Guided(MaskedLM):
@@ -100,59 +88,9 @@ def learn2pd_eot(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"output": [3 if i == END else i for i in out[0].tolist()], "live": calls}
 
 
-RECORDINGS = [
-    recorded(
-        "fast_dllm_prefix", "generate_with_prefix_cache", "get_transfer_index", "threshold", "tau",
-        (
-            (1, 6, 12, 6, 0.0, 0.9), (2, 4, 16, 8, 0.0, 0.6), (3, 4, 16, 16, 0.0, 0.5), (4, 3, 16, 4, 0.0, 0.7),
-            (5, 6, 12, 6, 1.0, 0.9), (6, 4, 16, 8, 0.7, 0.5), (7, 3, 16, 16, 1.3, 0.4), (8, 4, 12, 4, 1.0, 0.6),
-        ),
-    ),
-    recorded(
-        "fast_dllm_factor", "generate_with_dual_cache", "get_transfer_index_dynamic", "factor", "factor",
-        (
-            (1, 6, 12, 6, 0.0, 1.0), (2, 4, 16, 8, 0.0, 1.0), (3, 4, 16, 16, 0.0, 2.0), (4, 3, 16, 4, 0.0, 0.5),
-            (5, 6, 12, 6, 1.0, 1.0), (6, 4, 16, 8, 0.7, 1.5), (7, 3, 16, 16, 1.3, 0.8), (8, 4, 12, 4, 1.0, 0.6),
-        ),
-    ),
-    Recording(
-        "llada_guided",
-        "ML-GSAI/LLaDA",
-        "b7e6c3565f194352da44b38dd12b6970597309f3",
-        "generate.py, generate with cfg_scale",
-        llada_guided,
-        tabled(
-            "{seed} {block} {steps} {scale} {temperature}",
-            f"{BLOCKS} steps scale prompt",
-            (
-                (1, 6, 8, 8, 0.0, 4, 0.5, (1, 2)), (2, 4, 8, 4, 0.0, 8, 2.0, (1,)), (3, 4, 12, 4, 0.0, 3, 1.0, (1, 2, 0)),
-                (8, 5, 8, 8, 0.0, 8, 3.5, (1, 2)), (5, 6, 12, 6, 1.0, 6, 1.0, (2,)), (6, 4, 12, 4, 0.7, 12, 0.5, (1, 2, 3)),
-                (7, 5, 8, 8, 1.3, 4, 2.0, (1, 4)),
-            ),
-        ),
-        "greedy, sampled",
-        "scale: cfg_scale; remasking low_confidence; an attention mask of ones, without which the published call fails; "
-        "canvases: before each call of two, that behind the prompt",
-    ),
-    Recording(
-        "learn2pd_eot",
-        "ims-kdks/Learning-to-Parallel-Decoding",
-        "342293ce0a69d3e9917e445c647bed359e99aa80",
-        f"{FILE}, generate_l2p_eot",
-        learn2pd_eot,
-        tabled(
-            "{seed} {length} {block} {temperature}",
-            "seed length block steps temperature prompt",
-            [
-                (seed, length, block, steps, temperature, (1, 2, 0)[: 1 + seed % 3])
-                for seed in (3, 6, 9, 12, 31, 35)
-                for length, block, steps, temperature in ((12, 6, 6, 0.0), (12, 6, 6, 1.0), (12, 4, 12, 0.0), (18, 6, 9, 1.0))
-            ],
-            tau=0.7, ends=[3],
-        ),
-        "greedy, sampled",
-        "tau: accept_thres; the end token is token 3; the filter is a stand-in: where a block was cut theirs "
-        "is given too few numbers and fails, this one takes zeros for them; live: how many positions each call sees"
-        "; its file was laid out by hand from a stored copy",
-    ),
-]  # fmt: skip
+RECORDINGS = {
+    "fast_dllm_prefix": partial(fast_dllm, decode="generate_with_prefix_cache", setting="threshold", name="tau"),
+    "fast_dllm_factor": partial(fast_dllm, decode="generate_with_dual_cache", setting="factor", name="factor"),
+    "llada_guided": llada_guided,
+    "learn2pd_eot": learn2pd_eot,
+}

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Legacy, OnCPU, Stream, TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -57,27 +57,6 @@ def consistency_llm(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text[:ended], "calls": calls}
 
 
-RECORDINGS = [
-    Recording(
-        "consistency_llm",
-        "hao-ai-lab/Consistency_LLM",
-        "22775363f8563c63620e71f7a204e90a51d6a379",
-        "eval/gsm8k/speedup.py, jacobi_generate; cllm/cllm_llama_modeling.py, jacobi_forward_profiling",
-        consistency_llm,
-        tabled(
-            "{seed} {length}",
-            "seed size length prompt limit eos",
-            (
-                (1, 8, 16, (1, 2, 3), 48, ()),
-                (2, 6, 4, (4, 1), 30, ()),
-                (3, 12, 8, (5, 2, 7, 7, 1, 3, 0, 11), 40, ()),
-                (4, 4, 2, (0, 1, 2), 16, ()),
-                (5, 8, 5, (1, 2, 6), 60, (4,)),
-                (6, 8, 6, (1, 2, 2, 1), 60, (3,)),
-            ),
-        ),
-        "greedy",
-        "length: max_new_tokens; the calls of all blocks, the last of which may be longer than the limit; a guess is drawn "
-        "from the text by a race of the vocabulary that both sides read from one stream",
-    ),
-]
+RECORDINGS = {
+    "consistency_llm": consistency_llm,
+}

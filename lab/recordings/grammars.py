@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Letters, Stream, TableLM, draws_of, untied
 from lab.recordings.upstream import Upstream
 
@@ -72,17 +72,6 @@ def grammar(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text, "allowed": allowed}
 
 
-LANGUAGES = {
-    "(ab|ba){1,3}c": "start: WORD\nWORD: /(ab|ba){1,3}c/",
-    "a*b(c|bc)": "start: WORD\nWORD: /a*b(c|bc)/",
-    "(a|bc){2,5}": 'start: one one one? one? one?\n?one: "a" | "bc"',
-    "b(ab)*c?": 'start: "b" pairs "c"?\npairs: | "ab" pairs',
-    "(a|b|c)*": "start: letter*\n?letter: /[abc]/",
-    "(a|b|c)+": "start: letter+\n?letter: /[abc]/",
-}
-"""Languages, and a grammar of each as Lark writes them."""
-
-
 def awrs(upstream: Upstream, case: Case) -> dict[str, Any]:
     """One token; its noise is the case's uniforms."""
     module = {"np": np, "log1mexp": lambda x: np.log(-np.expm1(x))}
@@ -111,60 +100,7 @@ def uniforms(case: Case) -> np.ndarray:
     return np.asarray(np.random.default_rng(case["seed"] + 1000).uniform(1e-9, 1 - 1e-9, case["size"]))
 
 
-RECORDINGS = [
-    Recording(
-        "awrs",
-        "genlm/genlm-control",
-        "533a36ecaffb2a2c4ebf6b18dab68f7e462d099d",
-        "genlm/control/sampler/token.py, recursive_awrs",
-        awrs,
-        tabled(
-            "{seed} {tries}",
-            "seed size accepted tries",
-            (
-                (1, 12, (0, 3, 5, 9), 64),
-                (2, 12, (7,), 64),
-                (3, 12, tuple(range(12)), 64),
-                (4, 12, (0, 1), 3),
-                (5, 12, (10, 11), 2),
-                (6, 12, (1,), 1),
-                (7, 12, (), 4),
-                (8, 32, (4, 9, 30), 4),
-                (9, 6, (), 64),
-                (10, 6, (2,), 64),
-                (11, 32, (4, 9, 30), 1),
-                (12, 32, tuple(range(0, 32, 2)), 2),
-            ),
-        ),
-        "sampled",
-        "tries: max_rejects; thousandths: of the logarithm of the weight, none where the weight is 0: no token was accepted",
-    ),
-    Recording(
-        "grammar",
-        "ebmoon/greatgramma",
-        "edb6cb9cf3d1bf952f259d43f6b38499cbb1e898",
-        "src/cfg_monitor.py, CFGMonitor.filter_vocab and update",
-        grammar,
-        {
-            name: {**case, "lark": LANGUAGES[case["g"]]}
-            for name, case in tabled(
-                "{seed} {g} {temperature}",
-                "seed g gamma temperature prompt limit",
-                (
-                    (1, "(ab|ba){1,3}c", 3, 0, (0, 4), 12),
-                    (2, "a*b(c|bc)", 2, 0, (0, 4), 12),
-                    (3, "(a|bc){2,5}", 4, 0, (1,), 12),
-                    (4, "b(ab)*c?", 1, 0, (0, 4, 2, 2), 12),
-                    (5, "(a|b|c)*", 4, 0, (0, 4), 12),
-                    (6, "(ab|ba){1,3}c", 4, 1.0, (0, 4), 12),
-                    (7, "a*b(c|bc)", 3, 1.0, (3,), 12),
-                    (8, "(a|bc){2,5}", 4, 0.7, (0, 4), 4),
-                    (9, "b(ab)*c?", 4, 1.0, (0, 4, 1), 12),
-                    (10, "(a|b|c)+", 2, 1.0, (0, 4), 12),
-                ),
-            ).items()
-        },
-        "greedy, sampled",
-        "with interegular and lark. allowed: by token, what may come; drafts and jumps are not the paper's and change nothing",
-    ),
-]
+RECORDINGS = {
+    "awrs": awrs,
+    "grammar": grammar,
+}

@@ -31,7 +31,7 @@ import torch
 from decgraph.runtime.models.interface import MASK as MASKED
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording
+from lab.recordings import Case
 from lab.recordings.upstream import Upstream
 
 SIZE = 7
@@ -406,118 +406,11 @@ def recap(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"output": output, "decided": canvas.decided, "computed": calls}
 
 
-def cases(columns: str, name: str, table_: Iterable[Sequence[Any]], **shared: Any) -> dict[str, dict[str, Any]]:
-    """As tabled, with a prompt of one to three tokens."""
-    made = [dict(zip(columns.split(), row, strict=True)) | shared for row in table_]
-    return {name.format(**c): {**c, "prompt": (1, c["seed"] % SIZE, 2)[: 1 + c["seed"] % 3]} for c in made}
-
-
-SIZES = (1, 2, 4, 4, 5), (1, 2, 3, 4, 5, 5, 5)
-RECORDINGS = [
-    Recording(
-        "arpg",
-        "hp-l33/ARPG",
-        "1a1758c304b288a673370a2bae27aa8fa8dbe88d",
-        "models/arpg.py, Transformer.generate",
-        arpg,
-        cases(
-            "seed length steps",
-            "seed{seed} {length} in {steps}",
-            ((1, 8, 3), (2, 16, 9), (3, 13, 5), (4, 20, 4), (5, 24, 12), (6, 32, 8)),
-        ),
-        "sampled",
-        "seq_len is length, num_iter steps, the schedule arccos; conditional and unconditional scores are equal, so that "
-        "guidance changes nothing; the cells of a call see one another as masks",
-    ),
-    Recording(
-        "lpd",
-        "mit-han-lab/lpd",
-        "f447b8384b55c9ebc37327ec693d1316a9162b55",
-        "orders/lpd_order.py, lpd_order_schedule and farthest_point_sampling",
-        lpd,
-        cases(
-            "seed width sizes near apart",
-            "seed{seed} {width} near{near} apart{apart}",
-            [
-                (seed, width, SIZES[width - 4], near, apart)
-                for seed in range(1, 7)
-                for width, near, apart in ((4, 1.0, 1), (5, 1.0, 2), (4, 0.5, 0), (5, 2.0, 1))
-            ],
-        ),
-        "sampled",
-        "near: proximity_threshold, apart: repulsion_threshold; groups: the cells of each step. What is drawn for the cells is "
-        "the model's, whose code needs a GPU",
-    ),
-    Recording(
-        "codebook_delay",
-        "facebookresearch/audiocraft",
-        "896ec7c47f5e5d1e5aa1e4b260c4405328bf009d",
-        "audiocraft/models/lm.py, LMModel.generate; audiocraft/modules/codebooks_patterns.py, DelayedPatternProvider",
-        codebook_delay,
-        cases(
-            "seed frames books delay",
-            "seed{seed} {frames}x{books} delay{delay}",
-            ((1, 4, 3, 1), (2, 5, 2, 2), (3, 3, 4, 1), (4, 2, 3, 3), (5, 4, 2, 0), (6, 12, 4, 1)),
-        ),
-        "sampled",
-        "delays are multiples of delay; top_k 0, temperature 1, no guidance; a call sees the frames that have begun, and a "
-        "mask for their books that have not",
-    ),
-    Recording(
-        "secondary_remask",
-        "Liang-ZX/DiscreteDiffusionVLA",
-        "f87c72faab10f74780fc14af3d9138e6fb3f072b",
-        "prismatic/discrete_flow/parallel_decode.py, decode and mask_by_random_topk",
-        secondary_remask,
-        cases(
-            "seed length steps heat again",
-            "seed{seed} {again}",
-            [
-                (seed, length, steps, heat, again)
-                for seed, length, steps, heat in (
-                    (1, 9, 4, 1.0),
-                    (2, 9, 7, 1.0),
-                    (3, 9, 12, 0.3),
-                    (4, 12, 5, 2.0),
-                    (5, 56, 12, 1.0),
-                )
-                for again in (True, False)
-            ],
-        ),
-        "sampled",
-        "num_iter is steps, choice_temperature heat, use_remask again; without the trained critic; the cosine schedule, which "
-        "is in a file that is not stored, is a stand-in"
-        "; its file was laid out by hand from a stored copy",
-    ),
-    Recording(
-        "soft_value",
-        "masa-ue/SVDD",
-        "5ce225a0e363c711e4892acfdc9c74988c3c6fa6",
-        "diffusion_gosai.py, Diffusion.controlled_sample_tweedie and _ddpm_update_finetune_controlled_twedie",
-        soft_value,
-        cases(
-            "seed length steps m eps",
-            "seed{seed} {m} of {steps} to {eps}",
-            ((1, 12, 4, 3, 0.1), (2, 10, 3, 2, 0.4), (3, 16, 5, 4, 1e-5), (2, 12, 2, 3, 0.3), (7, 14, 3, 10, 1e-5)),
-        ),
-        "sampled",
-        "sample_M is m, options the text that asks for Tweedie's formula; whether a cell moves is a coin with the odds of "
-        "their race; the network reads a prompt before its canvas; a batch of two alike, as one alone fails;"
-        " cases in which the likeliest tokens have the last one among them, without which it fails as well",
-    ),
-    Recording(
-        "recap",
-        "liebenxj/ReCAP",
-        "4d1da38ffbe92e4382f92ed3e10fbbd4c0f0f4b1",
-        "examples/MaskGIT+ReCAP/cache_decoding.py, decode",
-        recap,
-        cases(
-            "seed steps alone cheap heat cool",
-            "seed{seed} alone{alone} cheap{cheap}",
-            ((1, 8, 0, 0, 5.5, 0.7), (2, 8, 4, 1, 5.5, 0.7), (3, 11, 2, 1, 0.7, 0.75)),
-        ),
-        "sampled",
-        "gen_step is steps, pre_full_iters alone, num_cache_iters cheap, conf_temp heat, samp_temp cool; without guidance; "
-        "computed: how many cells. More than one cheap call a group fails there",
-    ),
-]
+RECORDINGS = {
+    "arpg": arpg,
+    "lpd": lpd,
+    "codebook_delay": codebook_delay,
+    "secondary_remask": secondary_remask,
+    "soft_value": soft_value,
+    "recap": recap,
+}

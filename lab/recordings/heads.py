@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lab.recordings import GOLDEN, Case, Recording, tabled
+from lab.recordings import GOLDEN, Case
 from lab.recordings.tables import Stream
 from lab.recordings.upstream import Upstream
 
@@ -435,46 +435,10 @@ def dspark(upstream: Upstream, case: Case) -> Any:
     return _run(upstream, case, case["folder"], decode)
 
 
-def _folder(name: str, program: str = "") -> dict[str, str]:
-    return {"folder": name, "program": program or name}
-
-
-ENDS = [(19, 20), (13,), (19, 12)]
-PROMPTS = [(25, 30, 4, 18, 8, 8, 27), (9, 17, 5), (12, 11, 28, 6, 30, 21, 7, 19, 4)]
-BOTH: list[tuple[Any, ...]] = [
-    *((n, p, t, ()) for n, (p, t) in enumerate((p, t) for t in (0.0, 1.0, 0.7) for p in PROMPTS)),
-    *(
-        (n + 9, p, t, eos)
-        for n, (p, t, eos) in enumerate((p, t, e) for p, e in zip(PROMPTS, ENDS, strict=True) for t in (0.0, 1.0))
-    ),
-]
-_NOTE = "the target is ar/models/target, the head's folder heads/checkpoints/"
-_CUT = "calls are those behind which there is room for a whole block"
-_LAID = "; its file was laid out by hand from a stored copy"
-RECORDINGS = [
-    Recording(
-        "dflash2", *ZLAB, "dflash/model.py, dflash_generate and DFlash2DraftModel.propose", dflash2,
-        tabled("{seed} {temperature}", "seed prompt temperature eos", BOTH, limit=28, block=5, k=4, **_folder("dflash2")),
-        "greedy, sampled",
-        f"{_NOTE}dflash2, whose selector's top_k is k; {_CUT}, since the last blocks of a text are shorter there{_LAID}",
-    ),
-    Recording(
-        "domino", *DOMINO, "code/dflash.py, DFlashDraftModel.spec_generate", domino,
-        tabled("{seed} {temperature}", "seed prompt temperature eos", BOTH, limit=28, block=4, pure=1, **_folder("domino")),
-        "greedy, sampled",
-        f"{_NOTE}domino, with shifted labels; pure: pure_draft_prefix_len; {_CUT}{_LAID}",
-    ),
-    *(
-        Recording(
-            program, *DEEPSPEC, "deepspec/eval/dspark/evaluator.py, Qwen3DSparkEvaluator.generate_one_sample", dspark,
-            tabled("{seed} {temperature} {eta}", "seed prompt temperature eos eta",
-                   [(*row, eta) for row in BOTH for eta in etas if eta == etas[0] or row[0] % 3 == 1],
-                   limit=28, block=4, **_folder(folder, program)),
-            "greedy, sampled", f"{_NOTE}{folder}; eta: confidence_threshold; {_CUT}",
-        )
-        for program, folder, etas in (
-            ("dspark", "dspark", (0.0,)), ("dspark_confident", "dspark_gated", (0.5, 0.0, 0.48)),
-            ("dspark_rnn", "dspark_rnn", (0.0,)),
-        )
-    ),
-]  # fmt: skip
+RECORDINGS = {
+    "dflash2": dflash2,
+    "domino": domino,
+    "dspark": dspark,
+    "dspark_confident": dspark,
+    "dspark_rnn": dspark,
+}

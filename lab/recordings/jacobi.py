@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from transformers import DynamicCache
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import OnCPU, TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -111,69 +111,8 @@ def tr_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
     }
 
 
-RECORDINGS = [
-    Recording(
-        "jacobi",
-        "teelinsan/parallel-decoding",
-        "0605a6c3f44fadb2aee58a11082217eb2da4f3c8",
-        "src/ipi/decoders/jacobi.py, JacobiDecoder.decode",
-        jacobi,
-        tabled(
-            "{seed} {length} {cache}",
-            "seed size length cache",
-            ((1, 8, 6, True), (2, 8, 12, True), (3, 4, 20, True), (4, 12, 9, False), (5, 3, 24, True), (6, 3, 16, False)),
-            prompt=(0,),
-        ),
-        "greedy",
-        "length: target_len without the token that the decoder starts from, which is the prompt here; the first guesses are "
-        "padding; by call, the block that the call reads without its last token, to the first call that changes none of it",
-    ),
-    Recording(
-        "gs_jacobi",
-        "teelinsan/parallel-decoding",
-        "0605a6c3f44fadb2aee58a11082217eb2da4f3c8",
-        "src/ipi/decoders/hybrid_jacobi.py, HybridJacobiDecoder.decode",
-        gs_jacobi,
-        tabled(
-            "{seed} {block} {expected}",
-            "seed size block expected prompt eos",
-            (
-                (1, 8, 3, 24, (0,), ()),
-                (2, 4, 5, 21, (3,), ()),
-                (3, 3, 8, 30, (1,), ()),
-                (4, 8, 1, 6, (2,), ()),
-                (5, 8, 3, 511, (1,), (5,)),
-                (6, 12, 4, 9, (1,), (7,)),
-                (7, 12, 3, 5, (1,), (8,)),
-                (8, 4, 6, 20, (1,), (3,)),
-            ),
-        ),
-        "greedy",
-        "gs_jaco_blocks: block; expected: of the tokens that are decoded by blocks, how many follow the token that the decoder "
-        "starts from, which is the prompt here; padding is the end token, or 0; the guesses of all blocks but the last one, "
-        "whose last row is thrown away there and read again",
-    ),
-    Recording(
-        "tr_jacobi",
-        "wyxstriker/MakeSomeNoiseInference",
-        "253af8510d956c28d22a4ae3a205827c75391afd",
-        "model/noise_forward.py, noise_forward",
-        tr_jacobi,
-        tabled(
-            "{seed} {size} {window}",
-            "seed size window limit eos",
-            (
-                (1, 40, None, 20, ()),
-                (2, 30, None, 20, ()),
-                (3, 24, 2, 24, ()),
-                (4, 30, None, 24, ()),
-                (6, 24, None, 40, (7,)),
-                (7, 24, None, 40, (14,)),
-            ),
-            prompt=(5, 1, 0, 7, 2, 2, 6, 3, 1, 4, 9, 8, 11),
-            k=10,
-        ),
-        "greedy",
-        "k: its K, and its template; the tokens of the text that fill what is not known, random there, are the prompt's",
-    ),
-]
+RECORDINGS = {
+    "jacobi": jacobi,
+    "gs_jacobi": gs_jacobi,
+    "tr_jacobi": tr_jacobi,
+}

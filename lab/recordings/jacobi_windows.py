@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers.generation import logits_process
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Legacy, TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -126,26 +126,6 @@ def speculative_jacobi(upstream: Upstream, case: Case) -> dict[str, Any]:
     }
 
 
-RECORDINGS = [
-    Recording(
-        "speculative_jacobi",
-        "tyshiwo1/Accelerating-T2I-AR-with-SJD",
-        "b389cfb2b6aa228efab32190f98bc13c3fd4b8e6",
-        "scheduler/jacobi_iteration_lumina_mgpt.py, JacobiSampler._sample, SpeculativeSampler",
-        speculative_jacobi,
-        tabled(
-            "{seed} {w} {first}",
-            "seed size w first prompt limit",
-            (
-                (1, 8, 15, 1, (1, 2, 3), 40),
-                (2, 6, 3, 1, (4,), 30),
-                (3, 4, 7, 3, (0, 1, 2, 2), 40),
-                (4, 12, 2, 1, (5, 11), 30),
-                (5, 3, 31, 2, (0, 1), 40),
-            ),
-        ),
-        "sampled",
-        "max_num_new_tokens: w and the last token, jacobi_loop_interval_l: first; without guidance and shaping, random "
-        "guesses; the tokens that are drawn alone at first are the likeliest ones",
-    ),
-]
+RECORDINGS = {
+    "speculative_jacobi": speculative_jacobi,
+}

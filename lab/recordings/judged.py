@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.steps import models
 from lab.recordings.tables import Letters, Stream, TableLM
 from lab.recordings.upstream import Upstream
@@ -116,39 +116,7 @@ def arbitrage(upstream: Upstream, case: Case) -> dict[str, Any]:
     return stepwise(case, case["tau"], code["get_responses"], draft, target, None, Router(made["reader"], case, target))
 
 
-def cases(threshold: str, values: tuple[float, ...]) -> dict[str, dict[str, Any]]:
-    """Prompts of one to three tokens, with and without an end token, greedy and sampled."""
-    rows = [
-        (seed, value if seed > 2 else 0.7, (1, 2, seed % 8)[seed % 3 :], reach, 6 + seed, eos, temperature)
-        for seed in range(1, 9)
-        for value, reach, eos, temperature in zip(
-            values, (2048, 2048, 2048, 5), ((), (), (7,), ()), (0, 1.0, 0.6, 0), strict=True
-        )
-    ]
-    return tabled("{seed} {temperature} {reach}", f"seed {threshold} prompt reach steps eos temperature", rows, size=9)
-
-
-RECORDINGS = [
-    Recording(
-        "reward_guided_sd",
-        "BaohaoLiao/RSD",
-        "933d8e579f9c3387c04dd9c8fa3c7fd42a30c97e",
-        "main_online.py, get_responses",
-        rsd,
-        cases("delta", (0.4, 0.35, 0.3, 0.35)),
-        "greedy, sampled",
-        "delta: prm_threshold, reach: max_tokens_per_call, steps: max_steps; a reward is the probability of the judge's "
-        "likeliest token behind the step; writers: 1 where a step is the drafter's, 2 where it is the target's",
-    ),
-    Recording(
-        "arbitrage",
-        "SqueezeAILab/Arbitrage",
-        "c8dd0983abbcfb310eab08f63fbc222eb3c5f0e9",
-        "arbitrage.py, get_responses and generate_with_model (router)",
-        arbitrage,
-        cases("tau", (0.4, 0.35, 0.3, 0.35)),
-        "greedy, sampled",
-        "tau: prm_threshold, reach: max_tokens_per_call, steps: max_steps; a score is the probability of the reader's "
-        "likeliest token behind the step; a target's step that is not kept reads no draws; writers: as of RSD",
-    ),
-]
+RECORDINGS = {
+    "reward_guided_sd": rsd,
+    "arbitrage": arbitrage,
+}

@@ -21,7 +21,7 @@ from torch import nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.upstream import Upstream
 
 
@@ -302,106 +302,11 @@ class Teacher(nn.Module):
 
 
 PROMPT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
-RECORDINGS = [
-    Recording(
-        "kv_evict",
-        "Linking-ai/SCOPE",
-        "8cbae48042e34da630c7a044f535de7a991c2999",
-        "model/kv_utils.py, ALLKVCluster; model/llama_model.py, llama_attn_forward_ALLKV",
-        scope,
-        tabled(
-            "{seed} {heavy} {recent}",
-            "seed heavy recent limit",
-            ((1, 2, 2, 24), (2, 4, 3, 30), (3, 1, 1, 24), (4, 6, 2, 40), (5, 1, 5, 24), (8, 3, 2, 40)),
-            prompt=(1, 2, 3, 4, 5, 6),
-        ),
-        "greedy",
-        "one layer, one head; the prompt is kept whole (ALLKV); heavy is decoding_window_size - decoding_recent_size",
-    ),
-    Recording(
-        "kv_sparse_read",
-        "andy-yang-1/DoubleSparse",
-        "b0575e638a279d9b2bdd2359dc3fcb5616a1c67a",
-        "evaluation/modify_llama.py, LlamaAttention_heavy_hitter.forward",
-        double_sparsity,
-        tabled(
-            "{seed} {heavy}",
-            "seed heavy limit",
-            ((1, 4, 24), (2, 8, 24), (3, 3, 30), (4, 12, 40), (5, 2, 24), (6, 6, 40)),
-            prompt=PROMPT,
-        ),
-        "greedy",
-        "one layer, one head, with queries that are its keys, so that a token reads itself in both; group_factor 1: all "
-        "channels; heavy is heavy_const",
-    ),
-    Recording(
-        "sparse_prefill",
-        "66RING/CritiPrefill",
-        "3067f1ec791e849f0bd313fc26a496e66724e2b6",
-        "criti_prefill/ops.py, eattention, cache_profilling and cache_selection",
-        critiprefill,
-        tabled(
-            "{seed} {budget} {dense}",
-            "seed budget dense limit",
-            ((1, 2, 4, 16), (2, 4, 8, 16), (3, 1, 1, 24), (4, 6, 6, 24), (5, 3, 12, 16), (6, 2, 2, 30)),
-            prompt=(*PROMPT, *PROMPT[:7]),
-            segment=1,
-            block=1,
-        ),
-        "greedy",
-        "two layers of one head, of which the second attends to all alike; segments and blocks of one token; dense is "
-        "threshold_len, no layer fusion",
-    ),
-    Recording(
-        "kv_quantized",
-        "HaoKang-Timmy/GEAR",
-        "efe0bfe2b5a35b22122f7cefab5cde9db13a66cd",
-        "GenerationBench/GenerationTest/GEARLM/Simulated/compress_function.py, fake_groupwise_token_asymmetric_quantization",
-        gear,
-        tabled(
-            "{seed} {bits_v} {residual}",
-            "seed bits_v residual limit",
-            ((1, 2, 4, 24), (2, 4, 8, 24), (3, 1, 1, 30), (4, 2, 16, 40), (5, 3, 2, 24), (6, 2, 1, 40)),
-            prompt=PROMPT,
-        ),
-        "greedy",
-        "one layer, one head; the values of all but the last `residual` tokens are rounded, keys are as they are",
-    ),
-    Recording(
-        "overfill",
-        "friendshipkim/overfill",
-        "3403dbc29ebf658bff686f4742f1873935798c6d",
-        "overfill/models/separate_models.py, TwoStageModel.prefill_and_project and forward",
-        overfill,
-        tabled(
-            "{seed} {pruned}",
-            "seed pruned cut limit",
-            (
-                (1, 0.4, (2,), 16),
-                (2, 0.5, (1, 2, 3), 16),
-                (3, 0.7, (1, 2, 3), 24),
-                (4, 1.0, (0, 1, 2, 3, 4), 24),
-                (5, 0.7, (1, 2, 3), 24),
-            ),
-            prompt=PROMPT[:9],
-        ),
-        "greedy",
-        "the student is the target without the MLPs of the layers `cut`; kv_identity",
-    ),
-    Recording(
-        "parallel_context",
-        "Infini-AI-Lab/APE",
-        "52513bcb0c3145aedec26636eb59f7c3deabb856",
-        "ape/ape_llama.py, llama_attention_prefill_prefix, _context and _query",
-        ape,
-        tabled(
-            "{seed} {length} {question}",
-            "seed length question limit",
-            ((1, 4, 4, 16), (2, 6, 4, 16), (3, 3, 4, 24), (6, 7, 2, 24), (7, 5, 1, 16), (8, 4, 4, 24)),
-            prompt=PROMPT,
-            shared=4,
-        ),
-        "greedy",
-        "a model that does not know positions; temperature 1, scale 1",
-    ),
-]
+RECORDINGS = {
+    "kv_evict": scope,
+    "kv_sparse_read": double_sparsity,
+    "sparse_prefill": critiprefill,
+    "kv_quantized": gear,
+    "overfill": overfill,
+    "parallel_context": ape,
+}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.chains import models
 from lab.recordings.tables import Legacy, OnCPU, Stream, TableLM, draws_of
 from lab.recordings.upstream import Upstream
@@ -75,28 +75,6 @@ def online_sd(upstream: Upstream, case: Case) -> dict[str, Any]:
 
 LIMIT = 128
 """Of the trainer, for every request."""
-RECORDINGS = [
-    Recording(
-        "online_sd",
-        "LiuXiaoxuanPKU/OSD",
-        "788a403d5495896b4fc5b7f56cfd41de5ae61967",
-        "distill/distill_trainer.py, DistillTrainer.online_training_step; distill/specInfer/generator.py, Generator.generate",
-        online_sd,
-        tabled(
-            "{seed} {gamma} {every}",
-            "seed size blend gamma every rate requests",
-            (
-                (4, 8, 0.4, 4, 1, 8.0, 2),
-                (5, 8, 0.4, 1, 1, 8.0, 3),
-                (6, 8, 0.4, 2, 1, 8.0, 2),
-                (6, 8, 0.4, 3, 2, 8.0, 2),
-                (6, 8, 0.4, 4, 1, 8.0, 2),
-                (15, 8, 0.4, 2, 2, 8.0, 3),
-            ),
-            prompt=(1, 2),
-        ),
-        "greedy",
-        "a drafter whose only parameters are the biases of its scores, moved by plain descent; gamma: max_propose_num, every: "
-        "online_update_interval; temperature 1e-6 for generate's own 0.01",
-    ),
-]
+RECORDINGS = {
+    "online_sd": online_sd,
+}

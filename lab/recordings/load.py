@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -49,28 +49,6 @@ def draft_by_load(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"lengths": lengths, "accepted": accepted, "texts": texts}
 
 
-RECORDINGS = [
-    Recording(
-        "draft_by_load",
-        "sgl-project/sglang",
-        "v0.5.23",
-        f"python/{FILE}, AdaptiveSpeculativeParams and AdaptiveStepSlot",
-        draft_by_load,
-        tabled(
-            "{seed} {rows} {start} {apart}",
-            "seed size rows start apart update_interval warmup_batches ema_alpha calls",
-            (
-                (1, 8, 1, 3, 0.2, 5, 10, 0.2, 60),
-                (2, 8, 1, 7, 1.5, 2, 1, 0.5, 40),
-                (3, 6, 2, 1, 0.3, 3, 2, 0.4, 40),
-                (4, 8, 8, 3, 2.0, 2, 2, 0.5, 30),
-                (5, 8, 9, 1, 0.3, 2, 0, 0.3, 30),
-                (6, 4, 33, 0, 1.5, 2, 1, 0.4, 12),
-                (7, 4, 64, 3, 0.5, 2, 1, 0.4, 6),
-            ),
-        ),
-        "greedy",
-        "start: speculative_num_steps; interval, warmup, alpha: update_interval, warmup_batches, ema_alpha; the rest as by "
-        "default; drafting and verification are ours, of greedy chains, and feed the controller, which runs as it is",
-    ),
-]
+RECORDINGS = {
+    "draft_by_load": draft_by_load,
+}

@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.states import CroppedCache, StatedLM, States, TableHead, drafted_below, drawn_by_place
 from lab.recordings.tables import untied
 from lab.recordings.upstream import Upstream
@@ -116,69 +116,8 @@ def jetspec(upstream: Upstream, case: Case) -> dict[str, Any]:
     return said(target, [n - 1 for n in done["accept_lengths"]], [*case["prompt"], *done["token_ids"]])
 
 
-RECORDINGS = [
-    Recording(
-        "ddtree",
-        "liranringel/ddtree",
-        "c96427a185677bf4133ed865dd1626a5041aef9b",
-        "ddtree.py, ddtree_generate",
-        ddtree,
-        tabled(
-            "{seed} block {block} budget {budget} at {temperature}",
-            "seed size prompt block budget limit temperature eos",
-            (
-                (1, 8, (1, 2, 3), 5, 12, 16, 0, ()),
-                (2, 8, (4,), 3, 4, 20, 0, (5,)),
-                (3, 8, (1, 2), 2, 3, 12, 0, ()),
-                (4, 12, (3, 2, 1, 0, 5), 16, 64, 8, 0, ()),
-                (5, 8, (1, 2), 6, 20, 16, 1, ()),
-                (6, 8, (7, 7, 2), 4, 9, 24, 0.7, (3,)),
-                (7, 12, (2,), 16, 30, 8, 0.5, ()),
-            ),
-        ),
-        "greedy, sampled",
-        "a head's row is of the target's features, the last token and the place; a mask is no token",
-    ),
-    Recording(
-        "caddtree",
-        "ZhangShuai1230/CaDDTree",
-        "a88f3f3d8656b2aad068a5b25176c0b8581d7ac3",
-        "caddtree.py, caddtree_generate",
-        caddtree,
-        tabled(
-            "{seed} block {block} draft {drafting} node {each} after {free} at {temperature}",
-            "seed size prompt block most drafting each free limit temperature eos",
-            (
-                (1, 8, (1, 2, 3), 5, 64, 0.19, 0.02, 4, 16, 0, ()),
-                (2, 8, (4,), 4, 20, 0.5, 0.05, 0, 20, 0, (5,)),
-                (3, 8, (1, 2), 3, 8, 0.19, 0.0018, 192, 12, 0, ()),
-                (4, 8, (3, 2, 1), 6, 40, 2.0, 0.1, 1, 16, 1, ()),
-                (5, 8, (1, 2), 2, 30, 0.0, 0.3, 0, 12, 0.7, (3,)),
-                (6, 12, (1, 2), 16, 40, 0.19, 0.0018, 12, 8, 0.5, ()),
-            ),
-        ),
-        "greedy, sampled",
-        "their cost model is given a line in the number of nodes; most: max_tree_budget",
-    ),
-    Recording(
-        "jetspec",
-        "hao-ai-lab/JetSpec",
-        "2c7b3fae75690dfe9a188a37d7fdfd43ee0e032f",
-        "jetspec/core/llm.py, LLM.generate_tree; jetspec/tree/baselines/accum_logp.py",
-        jetspec,
-        tabled(
-            "{seed} block {block} width {width} budget {budget} at {temperature}",
-            "seed size prompt block width budget limit temperature eos",
-            (
-                (1, 8, (1, 2, 3), 5, 3, 12, 16, 0, ()),
-                (2, 8, (4,), 3, 2, 4, 20, 0, (5,)),
-                (3, 8, (1, 2), 2, 6, 5, 12, 0, ()),
-                (4, 12, (3, 2, 1, 0, 5), 16, 7, 128, 6, 0, ()),
-                (5, 8, (1, 2), 4, 2, 15, 16, 1, ()),
-                (6, 8, (7, 7, 2), 4, 4, 9, 24, 0.7, (3,)),
-            ),
-        ),
-        "greedy, sampled",
-        "a head's row is of the target's features, the last token and the place",
-    ),
-]
+RECORDINGS = {
+    "ddtree": ddtree,
+    "caddtree": caddtree,
+    "jetspec": jetspec,
+}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.canvases import MaskedLM, canvas, races
 from lab.recordings.upstream import Upstream
 
@@ -85,71 +85,10 @@ HOOKS: dict[str, Any] = {
     "generation_logits_hook_func": lambda step, x, logits: logits,
 }
 THRESHOLD = "confidence_threshold"
-NVLABS = ("NVlabs/Fast-dLLM", "24cc59e75f20a6384bae8c905965bb090b96388e")
-SHAPES = "seed size length temperature top_k top_p"
-SHAPED = (
-    (1, 12, 12, 0.7, None, 0.9),
-    (2, 12, 12, 1.0, 3, None),
-    (3, 12, 18, 0.5, 5, 0.95),
-    (4, 8, 12, 1.5, None, None),
-    (5, 12, 12, 0.7, 1, None),
-    (6, 12, 12, 0.0, None, None),
-)
-RANKED = (
-    (1, 12, 12, 1.5, None, 0.95),
-    (2, 12, 12, 1.0, 3, None),
-    (3, 12, 18, 2.0, 5, 0.95),
-    (4, 8, 12, 1.5, None, None),
-    (5, 12, 12, 0.0, None, None),
-)
-"""For what ranks cells: torch.topk takes any of equals, and a nucleus of one token has the probability 1."""
 
-
-def shaped(rows: Sequence[Sequence[Any]] = SHAPED, **shared: Any) -> dict[str, dict[str, Any]]:
-    """Cases with temperatures, top_k and top_p."""
-    return tabled("{seed} {temperature} {top_k} {top_p}", SHAPES, rows, prompt=(1, 2, 3), **shared)
-
-
-RECORDINGS = [
-    Recording(
-        "fast_dllm_dream",
-        *NVLABS,
-        "dream/model/generation_utils_block.py, _sample, alg confidence_threshold with the dual cache",
-        fast_dllm_dream,
-        shaped(block=6, tau=0.8),
-        "greedy, sampled",
-        "tau: threshold",
-    ),
-    Recording(
-        "fast_dllm_dream_quota",
-        *NVLABS,
-        "dream/model/generation_utils.py, _sample, alg confidence_threshold",
-        fast_dllm_dream_quota,
-        shaped(RANKED, steps=6, tau=0.6),
-        "greedy, sampled",
-        "tau: threshold",
-    ),
-    Recording(
-        "adablock_dream",
-        "lgxi24/AdaBlock-dLLM",
-        "491b20580ad90f6019f29e045f484b538581101a",
-        "dream/model/generation_utils_adablock.py, _sample_adablock_cache, alg confidence_threshold",
-        adablock_dream,
-        shaped(block=6, tau=0.8, trust=0.3),
-        "greedy, sampled",
-        "tau: threshold, trust: delimiter_threshold; its delimiters are written into the code, and no table has such a token",
-    ),
-    Recording(
-        "dkv_prefill",
-        "horseee/dKV-Cache",
-        "49a76fcc43b744ec2d960137f216e419317138b1",
-        "generation_utils/dream_generation_utils.py, _sample, with cache_type prefill",
-        dkv_prefill,
-        {
-            **shaped(RANKED, steps=6, alg="maskgit_plus"),
-            **shaped([(11, 12, 12, 0.8, None, None), (12, 12, 12, 1.0, 4, 0.9)], steps=6, alg="entropy"),
-            **shaped([(13, 12, 12, 0.9, None, None), (14, 12, 12, 0.0, None, None)], steps=4, alg="topk_margin"),
-        },
-        "greedy, sampled",
-    ),
-]
+RECORDINGS = {
+    "fast_dllm_dream": fast_dllm_dream,
+    "fast_dllm_dream_quota": fast_dllm_dream_quota,
+    "adablock_dream": adablock_dream,
+    "dkv_prefill": dkv_prefill,
+}

@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from transformers import BatchEncoding
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording
+from lab.recordings import Case
 from lab.recordings.canvases import MaskedLM, canvas, races
-from lab.recordings.masked import SHAPED, shaped
 from lab.recordings.upstream import Upstream
 
 
@@ -176,70 +175,9 @@ def sdlm(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"output": [*case["prompt"], *out[:length]], "canvases": model.canvases}
 
 
-WHOLE = [(seed, size, 15, *row) for seed, size, _, *row in SHAPED if row[0]]
-"""Lengths at which a block ends, behind a prompt of 3; without a greedy case."""
-ENDED = [(seed, size, 10, *row) for seed, size, _, *row in SHAPED if not row[1]]
-"""Lengths of two blocks and a token; without top_k."""
-
-RECORDINGS = [
-    Recording(
-        "sdar",
-        "JetAstra/SDAR",
-        "c2041a8333333d685f6e15122c84f60f51f85ebd",
-        "generate.py, block_diffusion_generate and sample_with_temperature_topk_topp",
-        sdar,
-        {
-            **shaped(WHOLE, block=6, steps=6, tau=0.8, order="low_confidence_dynamic"),
-            **shaped([(7, 12, 12, 1.5, 4, None)], block=5, steps=5, tau=0.3, order="low_confidence_dynamic"),
-            **shaped([(8, 12, 12, 1.5, None, None)], block=3, steps=2, tau=0.9, order="low_confidence_static"),
-            **shaped([(9, 12, 12, 0.8, None, 0.9)], block=3, steps=2, tau=0.9, order="sequential"),
-        },
-        "sampled",
-        "steps: denoising_steps, tau: confidence_threshold, order: remasking_strategy; it has no greedy setting",
-    ),
-    Recording(
-        "fast_dllm_v2",
-        "Satgoy152/DualDiffusion",
-        "9587d1e437cbb6301f2eb5d018e18f86cbe823e2",
-        "FastDLLM_inferencing/Fast_dLLM_v2_7B/modeling.py, Fast_dLLM_QwenForCausalLM.generate and sample_with_top_p",
-        fast_dllm_v2,
-        {
-            **shaped(ENDED, block=6, small=3, tau=0.8, hold=False),
-            **shaped([(7, 12, 10, 1.2, None, 0.9), (8, 8, 16, 0.8, None, None)], block=6, small=2, tau=0.7, hold=True),
-        },
-        "greedy, sampled",
-        "a copy of the modeling.py of Efficient-Large-Model/Fast_dLLM_v2_7B; tau: threshold, hold: use_block_cache. "
-        "generate is called for a block at a time: it keeps the sub-blocks' cache of the last block in the next one",
-    ),
-    Recording(
-        "joint_threshold",
-        "ZHZisZZ/dllm",
-        "ca176752fbceec49c6b4777a2c18ae88e4eb10ed",
-        "dllm/pipelines/llada21/sampler.py, LLaDA21Sampler.sample and sample_tokens",
-        joint_threshold,
-        {
-            **shaped([(seed, size, 15, *row) for seed, size, _, *row in SHAPED], block=6, tau=0.8, edit=0.7, rounds=3),
-            **shaped([(7, 8, 15, 1.5, None, None), (8, 8, 9, 1.0, 4, 0.9)], block=6, tau=0.5, edit=0.3, rounds=5),
-        },
-        "greedy, sampled",
-        "tau: threshold, edit: editing_threshold, rounds: max_post_steps; num_to_transfer 1",
-    ),
-    Recording(
-        "sdlm",
-        "OpenGVLab/SDLM",
-        "7e8a26efedee3ba3d8548013fe07cefd1c36607a",
-        "sdlm_inference.py, SDLM_generate, sample_tokens and find_longest_sequence",
-        sdlm,
-        {
-            **shaped(d=4, tau=0.5, entropies=False),
-            **shaped(
-                [(7, 8, 12, 0.9, None, None), (8, 8, 12, 0.0, None, None), (9, 8, 12, 0.7, 4, None)],
-                d=3,
-                tau=0.3,
-                entropies=True,
-            ),
-        },
-        "greedy, sampled",
-        "d: n_future_tokens, tau: threshold, entropies: alg entropy_conf; without its cache, which changes no result",
-    ),
-]
+RECORDINGS = {
+    "sdar": sdar,
+    "fast_dllm_v2": fast_dllm_v2,
+    "joint_threshold": joint_threshold,
+    "sdlm": sdlm,
+}

@@ -13,8 +13,8 @@ from unittest import mock
 
 import torch
 
-from lab.recordings import Case, Recording, tabled
-from lab.recordings.canvases import BLOCKS, MaskedLM, canvas, races
+from lab.recordings import Case
+from lab.recordings.canvases import MaskedLM, canvas, races
 from lab.recordings.upstream import Upstream
 
 Decode = Callable[..., Any]
@@ -122,13 +122,6 @@ def pc_sampler(upstream: Upstream, case: Case) -> dict[str, Any]:
     return decoded(case, module.generate_with_pc_sampler, **named(case, names))
 
 
-def cases(columns: str, rows: Sequence[Sequence[Any]], **shared: Any) -> dict[str, dict[str, Any]]:
-    """Cases with a seed, a size, a length, a block and a temperature, and more columns."""
-    return tabled("{seed} {block} {temperature}", f"{BLOCKS} {columns}", rows, **{"prompt": (1, 2), **shared})
-
-
-MORE = ((1, 8, 12, 6, 0.0), (2, 8, 16, 8, 0.7), (3, 12, 12, 12, 1.0), (4, 8, 12, 4, 1.5))
-"""Seed, size, length, block, temperature."""
 THRESHOLD = {"block": "block_length", "tau": "threshold", "length": "steps"}
 NAMES: dict[str, Mapping[str, str]] = {
     "eoser": {"block": "block_length", "steps": "steps", "least": "eos_min_gamma", "most": "eos_max_gamma"},
@@ -153,193 +146,36 @@ def d3llm(upstream: Upstream, case: Case) -> dict[str, Any]:
     )
 
 
-RECORDINGS = [
-    Recording(
-        "fast_dllm",
-        "NVlabs/Fast-dLLM",
-        "24cc59e75f20a6384bae8c905965bb090b96388e",
-        "llada/generate.py, generate_with_dual_cache and get_transfer_index",
-        partial(loop, path="llada/generate.py", function="generate_with_dual_cache", names=THRESHOLD),
-        cases("tau", [(*row, tau) for row, tau in zip(MORE, (0.9, 0.7, 0.8, 0.8), strict=True)]),
-        "greedy, sampled",
-        "tau: threshold; remasking low_confidence; no block is full after its first call, which costs upstream an empty one",
+RECORDINGS = {
+    "fast_dllm": partial(loop, path="llada/generate.py", function="generate_with_dual_cache", names=THRESHOLD),
+    "fast_dllm_uncached": partial(loop, path="llada/generate.py", function="generate", names=THRESHOLD),
+    "adablock": partial(
+        loop,
+        path="llada/generate_adablock.py",
+        function="generate_adablock",
+        names={"block": "init_block_length", "tau": "threshold", "marks": "delimiter_ids", "trust": "delimiter_threshold"},
     ),
-    Recording(
-        "fast_dllm_uncached",
-        "NVlabs/Fast-dLLM",
-        "24cc59e75f20a6384bae8c905965bb090b96388e",
-        "llada/generate.py, generate and get_transfer_index",
-        partial(loop, path="llada/generate.py", function="generate", names=THRESHOLD),
-        cases("tau", [(*row, tau) for row, tau in zip(MORE, (0.9, 0.7, 0.8, 0.5), strict=True)]),
-        "greedy, sampled",
-        "tau: threshold; remasking low_confidence",
+    "dparallel": partial(loop, path="LLaDA/generate.py", function="generate", names=THRESHOLD),
+    "d3llm": d3llm,
+    "prophet": prophet,
+    "saber": partial(loop, path="decoding.py", function="generate_with_saber", names={"block": "block_length", "n": "n"}),
+    "eoser": partial(eoser, function="eoser_generate", names=NAMES["eoser"]),
+    "eoser_ass": partial(eoser, function="eoser_ass_generate", names=NAMES["eoser_ass"]),
+    "slow_fast": slow_fast,
+    "dinfer_hierarchy": partial(dinfer, kind="HierarchyDecoder", names={"tau": "threshold", "low": "low_threshold"}),
+    "credit_decoding": partial(
+        dinfer,
+        kind="CreditThresholdParallelDecoder",
+        names={"tau": "threshold", "alpha": "credit_alpha", "gamma": "boost_gamma", "beta": "decay_beta"},
     ),
-    Recording(
-        "adablock",
-        "lgxi24/AdaBlock-dLLM",
-        "491b20580ad90f6019f29e045f484b538581101a",
-        "llada/generate_adablock.py, generate_adablock and compute_block_length",
-        partial(
-            loop,
-            path="llada/generate_adablock.py",
-            function="generate_adablock",
-            names={"block": "init_block_length", "tau": "threshold", "marks": "delimiter_ids", "trust": "delimiter_threshold"},
-        ),
-        cases("tau trust", [(*row, 0.8, 0.2) for row in MORE], marks=(1, 3, 5)),
-        "greedy, sampled",
-        "tau: threshold, marks: delimiter_ids, trust: delimiter_threshold",
+    "eb_sampler": partial(loop, path="src/generate.py", function="generate_with_eb_sampler", names={"gamma": "gamma"}),
+    "pc_sampler": pc_sampler,
+    "remdm_loop": partial(
+        loop,
+        path="decoding.py",
+        function="generate_with_remdm",
+        names=NAMES["remdm"],
+        columns=1,
+        also={"tokenizer": SimpleNamespace(decode=lambda *_, **__: "")},
     ),
-    Recording(
-        "dparallel",
-        "czg1225/dParallel",
-        "2ca4d147641e02c30c7564222683d7b8eb0394c0",
-        "LLaDA/generate.py, generate and get_transfer_index_entropy",
-        partial(loop, path="LLaDA/generate.py", function="generate", names=THRESHOLD),
-        cases("tau", [(*row, tau) for row, tau in zip(MORE, (0.5, 0.9, 1.2, 0.7), strict=True)]),
-        "greedy, sampled",
-        "tau: threshold",
-    ),
-    Recording(
-        "d3llm",
-        "hao-ai-lab/d3LLM",
-        "e5bfcaccb775ee75759c24ccc9a28218b8372b34",
-        "d3llm/d3llm_LLaDA/d3llm_llada_generate_util.py, generate_multi_block",
-        d3llm,
-        cases("tau add", [(*MORE[0], 0.5, 0.1), (*MORE[1], 0.8, 0.5), (*MORE[2], 0.4, 1.0), (*MORE[3], 0.1, 0.3)]),
-        "greedy, sampled",
-        "tau: threshold, add: block_add_threshold; early_stop off",
-    ),
-    Recording(
-        "prophet",
-        "pixeli99/Prophet",
-        "460afe41c7063a29a9893675aca07b985997bb83",
-        "generate_earlyexit.py, generate",
-        prophet,
-        cases(
-            "answer early suffix place",
-            [(*MORE[0], 8, 2.5, (), 0), (*MORE[1], 10, 1.5, (3, 4), 8), (*MORE[2], 6, 1.2, (), 0), (*MORE[3], 9, 0.9, (5,), 7)],
-            steps=12,
-            middle=1.0,
-            late=0.6,
-        ),
-        "greedy, sampled",
-        "the suffix is handed over as constraints; early, middle, late: early_exit_thresholds",
-    ),
-    Recording(
-        "saber",
-        "zhaoyMa/Saber",
-        "2f061e2e07359e27479174e862f46db5f9791c6c",
-        "decoding.py, generate_with_saber",
-        partial(loop, path="decoding.py", function="generate_with_saber", names={"block": "block_length", "n": "n"}),
-        cases("n", [(1, 8, 12, 12, 0.0, 2), (2, 8, 12, 12, 0.7, 2), (3, 12, 12, 12, 1.0, 1), (4, 8, 16, 16, 1.3, 2)]),
-        "greedy, sampled",
-    ),
-    Recording(
-        "eoser",
-        "yjyddq/EOSER-ASS-RL",
-        "5affb4ec0db9d3819175c2011c94e38c74325624",
-        "eval/generate.py, eoser_generate and sampling",
-        partial(eoser, function="eoser_generate", names=NAMES["eoser"]),
-        cases("steps", [(*MORE[0], 6), (*MORE[1], 8), (*MORE[2], 6), (*MORE[3], 6)], eos=3, least=0.4, most=1.0),
-        "greedy, sampled",
-        "least: eos_min_gamma, most: eos_max_gamma",
-    ),
-    Recording(
-        "eoser_ass",
-        "yjyddq/EOSER-ASS-RL",
-        "5affb4ec0db9d3819175c2011c94e38c74325624",
-        "eval/generate.py, eoser_ass_generate and ass_sampling",
-        partial(eoser, function="eoser_ass_generate", names=NAMES["eoser_ass"]),
-        cases(
-            "steps groups",
-            [(1, 8, 8, 8, 0.0, 3, 1), (2, 8, 16, 16, 0.7, 4, 2), (3, 12, 8, 8, 1.0, 3, 1), (4, 8, 16, 16, 1.3, 4, 3)],
-            eos=3,
-            least=0.01,
-            most=1.0,
-        ),
-        "greedy, sampled",
-        "groups: block_num, least: eos_min_gamma, most: eos_max_gamma",
-    ),
-    Recording(
-        "slow_fast",
-        "LiangrunFlora/Slow-Fast-Sampling",
-        "dd9958fe5fdba706c3c51d5c85fa72e093ae66eb",
-        "slow-fast-sampling/sampling_utils/generate_slow_fast_sampling.py, generate_slow_fast_sampling",
-        slow_fast,
-        cases("explore", [(*MORE[0], 3), (*MORE[1], 4), (*MORE[2], 6), (*MORE[3], 2)], far=0.3, window=2, calm=1.0, tau=0.8),
-        "greedy, sampled",
-        "explore, far, window, calm, tau: k_exploration_steps, cycle_len_confidence_threshold, cycle_length_stability_window, "
-        "cycle_length_stability_std_dev_threshold, high_confidence_threshold",
-    ),
-    Recording(
-        "dinfer_hierarchy",
-        "inclusionAI/dInfer",
-        "fce4e32804103baa5d55230dff0352da0cdd6ceb",
-        "python/dinfer/decoding/parallel_strategy.py, HierarchyDecoder.decode",
-        partial(dinfer, kind="HierarchyDecoder", names={"tau": "threshold", "low": "low_threshold"}),
-        cases("tau low", [(*row, 0.8, 0.3) for row in MORE]),
-        "greedy, sampled",
-        "tau: threshold, low: low_threshold; the loop over blocks and calls is ours",
-    ),
-    Recording(
-        "credit_decoding",
-        "inclusionAI/dInfer",
-        "fce4e32804103baa5d55230dff0352da0cdd6ceb",
-        "python/dinfer/decoding/parallel_strategy.py, CreditThresholdParallelDecoder.decode",
-        partial(
-            dinfer,
-            kind="CreditThresholdParallelDecoder",
-            names={"tau": "threshold", "alpha": "credit_alpha", "gamma": "boost_gamma", "beta": "decay_beta"},
-        ),
-        cases("tau", [(*row, 0.8) for row in MORE], alpha=0.7, gamma=0.2, beta=0.8),
-        "greedy, sampled",
-        "tau: threshold, alpha: credit_alpha, gamma: boost_gamma, beta: decay_beta; the loop over blocks and calls is ours",
-    ),
-    Recording(
-        "eb_sampler",
-        "NEUIR/PC-Sampler",
-        "8b106b09877b2f69085db1b7bd7c1cc1e935d5a5",
-        "src/generate.py, generate_with_eb_sampler",
-        partial(loop, path="src/generate.py", function="generate_with_eb_sampler", names={"gamma": "gamma"}),
-        tabled(
-            "{seed} {gamma} {temperature}",
-            "seed size length gamma temperature",
-            ((1, 8, 12, 0.5, 0.0), (2, 8, 12, 1.5, 0.7), (3, 12, 12, 0.1, 1.0), (4, 8, 16, 3.0, 1.3)),
-            prompt=(1, 2),
-        ),
-        "greedy, sampled",
-    ),
-    Recording(
-        "pc_sampler",
-        "NEUIR/PC-Sampler",
-        "8b106b09877b2f69085db1b7bd7c1cc1e935d5a5",
-        "src/generate.py, generate_with_pc_sampler and pc_sampler_function",
-        pc_sampler,
-        cases("steps", [(*MORE[0], 6), (*MORE[1], 8), (*MORE[2], 6), (*MORE[3], 12)], lam=0.25, alpha=10.0),
-        "greedy, sampled",
-        "lam: lambd; how often token i of V occurs is (i + 1) / (V (V + 1) / 2)",
-    ),
-    Recording(
-        "remdm_loop",
-        "zhaoyMa/Saber",
-        "2f061e2e07359e27479174e862f46db5f9791c6c",
-        "decoding.py, generate_with_remdm",
-        partial(
-            loop,
-            path="decoding.py",
-            function="generate_with_remdm",
-            names=NAMES["remdm"],
-            columns=1,
-            also={"tokenizer": SimpleNamespace(decode=lambda *_, **__: "")},
-        ),
-        tabled(
-            "{seed} {k} {temperature}",
-            "seed size length k start rounds temperature",
-            ((1, 8, 8, 1, 0.75, 4, 0.0), (2, 8, 8, 1, 0.5, 4, 0.7), (3, 12, 12, 2, 0.5, 3, 1.0), (4, 8, 8, 2, 0.75, 2, 1.3)),
-            prompt=(1, 2),
-        ),
-        "greedy, sampled",
-        "k: unmask_k, start: init_unmask_ratio, rounds: loop_steps",
-    ),
-]
-# fmt: skip
+}

@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from decgraph.errors import DecError
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.states import KeptLM, States, TableHeads, told
 from lab.recordings.tables import untied
 from lab.recordings.upstream import Upstream
-
-SPARSE = "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 1, 0]]"
 
 
 def headed(case: Case) -> dict[str, Any]:
@@ -155,65 +153,8 @@ def sdsat(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": [*case["prompt"], *output[0].tolist()], "drafted": drafted, "accepted": accepted}
 
 
-RECORDINGS = [
-    Recording(
-        "blockwise_parallel",
-        "tensorflow/tensor2tensor",
-        "bafdc1b67730430d38d6ab802cbd51f9d053ba2e",
-        "tensor2tensor/models/research/transformer_parallel.py, _slow_greedy_infer_guess_and_check",
-        blockwise_parallel,
-        tabled(
-            "{seed} block {k}",
-            "seed size prompt k heads limit eos",
-            (
-                (1, 8, (1, 2, 3), 4, 3, 20, ()),
-                (2, 8, (4,), 2, 1, 16, ()),
-                (3, 8, (1, 2), 8, 7, 24, ()),
-                (4, 12, (3, 2, 1, 0, 5), 3, 4, 12, ()),
-                (5, 8, (1, 2), 4, 3, 30, (1,)),
-            ),
-        ),
-        "greedy",
-        "k: block_size, guess_and_check_top_k 1; what the last call accepts is cut at the limit; needs tensorflow, here 2.21",
-    ),
-    Recording(
-        "medusa_match",
-        "FasterDecoding/Medusa",
-        "e2a5d20c048a9b0a4092e6933c34313687422518",
-        "medusa/model/medusa_model.py, MedusaModelABC.medusa_generate",
-        medusa,
-        tabled(
-            "{seed} of {heads}",
-            "seed size prompt heads shape limit eos",
-            (
-                (1, 12, (1, 2, 3), 3, SPARSE, 20, ()),
-                (2, 10, (4,), 2, "[[0], [1], [3], [0, 0], [3, 1]]", 16, ()),
-                (3, 10, (1, 2), 3, SPARSE, 24, (6,)),
-                (4, 16, (3, 2, 1, 0, 5), 5, "[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0], [1], [0, 1], [1, 0], [9]]", 12, ()),
-            ),
-        ),
-        "greedy",
-        "temperature 0; sampled, their code has typical and nucleus acceptance, which lose the distribution",
-    ),
-    Recording(
-        "sdsat",
-        "ainergy-ml/SDSAT",
-        "9ce0a30e7d714303ba67c4541a97471e0222fb43",
-        "decoders/sdsat.py, SDSATDecoderGreedy.decode",
-        sdsat,
-        tabled(
-            "{seed} {gamma} of {adaptive}",
-            "seed size prompt gamma shape adaptive limit eos",
-            (
-                (1, 8, (1, 2, 3), 5, "1x1x1x1x1", 0, 20, ()),
-                (2, 5, (4,), 3, "1x1x1", 2, 24, ()),
-                (3, 8, (1, 2), 7, "1x1x1x1x1x1x1", 1, 16, ()),
-                (4, 6, (3, 2, 1, 0, 5), 1, "1", 0, 12, ()),
-                (5, 8, (1, 2), 3, "1x1x1", 0, 30, (6,)),
-                (6, 8, (2, 2), 3, "1x1x1", 0, 30, (4,)),
-            ),
-        ),
-        "greedy",
-        "sats are one id as often as nrof_sat; shape: one candidate a place",
-    ),
-]
+RECORDINGS = {
+    "blockwise_parallel": blockwise_parallel,
+    "medusa_match": medusa,
+    "sdsat": sdsat,
+}

@@ -10,8 +10,8 @@ from unittest import mock
 
 import torch
 
-from lab.recordings import Case, Recording, tabled
-from lab.recordings.scores import LONG, MIDDLE, SHORT, drafter, end, ids, plain_one, sampled, table
+from lab.recordings import Case
+from lab.recordings.scores import drafter, end, ids, plain_one, sampled, table
 from lab.recordings.tables import Generating, untied
 from lab.recordings.upstream import Upstream
 
@@ -61,39 +61,7 @@ def pe_rank(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"ranking": self("a query", [{"content": f"passage {i}"} for i in range(n)])}
 
 
-RECORDINGS = [
-    Recording(
-        "proxy_tuning",
-        "alisawuffles/proxy-tuning",
-        "5f2da2c2783b3dd898f76e3df3759f16350d9b15",
-        "modeling/dexperts.py, DExpertsLlama.generate",
-        proxy_tuning,
-        tabled(
-            "{seed} {alpha} {temperature}",
-            "seed prompt limit alpha temperature eos settings",
-            (
-                (1, SHORT, 24, 1.0, 0, (), {}),
-                (2, LONG, 24, 0.4, 0, (), {}),
-                (3, MIDDLE, 40, 3.0, 0, (2,), {}),
-                (4, SHORT, 24, 1.0, 1.0, (), {}),
-                (5, MIDDLE, 40, 2.0, 0.7, (4,), {}),
-                (6, LONG, 24, 1.0, 0.8, (), {"top_p": 0.9}),
-            ),
-            size=9,
-        ),
-        "greedy, sampled",
-        "the expert has no chat template. calls: of each model",
-    ),
-    Recording(
-        "pe_rank",
-        "liuqi6777/pe_rank",
-        "13e5107868cc8a818e4f036b50be275e1853c974",
-        "src/ranker.py, ListwiseTextEmbeddingRanker.__call__",
-        pe_rank,
-        tabled(
-            "{seed} {passages}", "seed passages prompt", ((1, 3, SHORT), (2, 20, LONG), (3, 8, MIDDLE), (4, 2, (5, 0))), size=6
-        ),
-        "greedy",
-        "a passage is one token, there the embedding of a text. ranking: the passages by number",
-    ),
-]
+RECORDINGS = {
+    "proxy_tuning": proxy_tuning,
+    "pe_rank": pe_rank,
+}

@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 import torch
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import untied
 from lab.recordings.upstream import Upstream
 
@@ -129,29 +129,6 @@ class Free:
         return ids.shape[1] >= self.reach if self.reach else scores
 
 
-RECORDINGS = [
-    Recording(
-        "s2d",
-        "parsareal/SD2",
-        "121942d42a82fb6aad0acb05bd29de0933669c77",
-        "inference/model/sd2/decoding.py, adaptive_greedy_search",
-        s2d,
-        tabled(
-            "{seed} {gamma} {tau}",
-            "seed size blend gamma tau tau_middle limit",
-            (
-                (1, 8, 0.15, 5, 0.5, 0.5, 60),
-                (3, 8, 0.1, 4, 0.4, 0.4, 60),
-                (3, 8, 0.15, 2, 0.35, 0.5, 60),
-                (7, 8, 0.2, 3, 0.3, 0.4, 40),
-                (11, 8, 0.2, 3, 0.3, 0.4, 42),
-                (9, 8, 0.15, 2, 0.35, 0.5, 42),
-            ),
-            prompt=(1, 2, 3),
-        ),
-        "greedy",
-        "two sub-models and the whole drafter, as published; tau, tau_middle: thresholds; the length of a draft is constant, "
-        "where transformers' heuristic changes it; cases end before a layer of upstream's cache has a token twice or a refused "
-        "one",
-    ),
-]
+RECORDINGS = {
+    "s2d": s2d,
+}

@@ -12,7 +12,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Generates, Stream, Untied, draws_of, untied
 from lab.recordings.upstream import Upstream
 
@@ -138,66 +138,7 @@ def parallel_branches(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text[0].tolist()}
 
 
-RECORDINGS = [
-    Recording(
-        "self_infilling",
-        "LZhengisme/self-infilling",
-        "c7864c714105bcd0c67dfb6115a33e255580dcb0",
-        "lm_eval/generation_pipelines/self_infill_utils.py, self_infill_completion, SelfInfillingLogitsProcessor and "
-        "SelfInfillEndOfFunctionCriteria",
-        self_infilling,
-        tabled(
-            "{seed} {tau} {temperature} {again}",
-            "seed tau prompt opening length temperature again",
-            [
-                (seed, tau, (1, 2, 0)[: 1 + seed % 3], (3, 1)[: 1 + seed % 2], length, temperature, again)
-                for tau, length, temperature, again in (
-                    (0.25, 24, 0, True),
-                    (0.45, 24, 0, True),
-                    (0.45, 16, 0, False),
-                    (0, 24, 0, True),
-                    (0.25, 24, 0.2, True),
-                    (0.5, 12, 1.0, True),
-                    (0.5, 7, 0.8, False),
-                )
-                for seed in range(1, 9)
-            ],
-            size=9,
-        ),
-        "greedy, sampled",
-        "letters, then StarCoder's end and infilling marks; the stop string is the end; length: max_new_tokens of each "
-        "call of generate; again: max_iters is 1, else 0; transformers' generate is a stand-in: processors, then temperature",
-    ),
-    Recording(
-        "parallel_branches",
-        "yuyijiong/parallel-decoding-in-one-sequence",
-        "8c4e0210cc51c48a9aab7e7812fda296a18372f4",
-        "modeling_qwen2.py, Qwen2ForParaCausalLM.generate_with_parallel and generate_parallel, CustomLogitsProcessor",
-        parallel_branches,
-        tabled(
-            "{seed} {reach} {temperature}",
-            "seed reach temperature prompt",
-            [
-                (seed, reach, temperature, (4, 5, 8)[seed % 3 :])
-                for reach, temperature, seeds in (
-                    (9, 0, (1, 3, 5, 6, 7, 9, 12, 13, 14)),
-                    (4, 0, (15, 16, 18, 20, 21, 22)),
-                    (9, 1.0, (1, 2, 5, 6, 7, 8, 9, 13, 15)),
-                    (200, 1.0, (16, 19, 20, 22, 23)),
-                )
-                for seed in seeds
-            ],
-            size=9,
-            rest=12,
-            fork=1,
-            colon=2,
-            join=3,
-            dots=(0, 7),
-            line=(6,),
-        ),
-        "greedy, sampled",
-        "fork and join: para_begin_token and para_end_token, dots: ellipsis_token and half_ellipsis_token, reach: "
-        "parallel_decoding_max_length, rest: stage2_max_new_tokens; no end token, and no colon with a line end; their "
-        "attention is a stand-in: a branch sees the text before the fork, and itself; a text without a branch fails there",
-    ),
-]
+RECORDINGS = {
+    "self_infilling": self_infilling,
+    "parallel_branches": parallel_branches,
+}

@@ -12,7 +12,7 @@ import torch
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording
+from lab.recordings import Case
 from lab.recordings.medusa_heads import Noted
 from lab.recordings.states import KeptLM, States, drafted_below, told
 from lab.recordings.tables import untied
@@ -80,33 +80,6 @@ def ppd(upstream: Upstream, case: Case) -> dict[str, Any]:
     return found
 
 
-SMALL = {
-    "two": "[[0], [1], [2], [0, 0], [0, 1], [1, 0]]",
-    "far_two": (1, 4),
-    "three": "[[0], [1], [0, 0], [0, 1], [0, 0, 0]]",
-    "far_three": (1, 2),
+RECORDINGS = {
+    "ppd": ppd,
 }
-PUBLISHED: dict[str, Any] = {"two": None, "far_two": None, "three": None, "far_three": None}
-"""The program's defaults, and their own tree for Vicuna-7B."""
-
-RECORDINGS = [
-    Recording(
-        "ppd",
-        "hmarkc/parallel-prompt-decoding",
-        "2ba3a1cd9328f274662c9d3a00a0a28b9ef3b874",
-        "prompt/model/model.py, PromptDecoder.ppd_generate",
-        ppd,
-        {
-            name: {"seed": seed, "size": size, "prompt": prompt, "first": size - 3, "limit": limit, "eos": eos, **trees}
-            for name, seed, size, prompt, limit, eos, trees in (
-                ("small trees", 1, 14, (1, 2, 3), 16, (), SMALL),
-                ("small trees, an end", 3, 14, (4,), 24, (6,), SMALL),
-                ("published trees", 5, 16, (1, 2), 8, (), PUBLISHED),
-                ("a larger vocabulary", 4, 30, (3, 2, 1, 0, 5), 8, (), PUBLISHED),
-            )
-        },
-        "greedy",
-        "a prompt token is an id of the vocabulary, which the target does not say; the first call is the prompt's with its own "
-        "prompt tokens; sampled, their code accepts typical tokens",
-    ),
-]

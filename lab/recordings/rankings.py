@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Generates, Letters, untied
 from lab.recordings.upstream import Upstream
 
@@ -69,25 +69,6 @@ def iterative_elimination(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"ranking": ranking, "calls": calls, "named": answers}
 
 
-RECORDINGS = [
-    Recording(
-        "iterative_elimination",
-        "ulab-uiuc/IRanker",
-        "f32eb9eec753b69f4ba915a9dd9832601d5949b4",
-        "eval/eval_rec.py, process_batch and match_and_order_lists",
-        iterative_elimination,
-        tabled(
-            "{seed} {items}",
-            "seed prompt items reach",
-            [
-                (seed, (0, 7, seed % 9)[seed % 3 :], items, reach)
-                for seed in range(1, 7)
-                for items, reach in (((1, 2, 3, 4), 1024), ((6, 5, 3, 1, 0, 2), 5), ((2, 6), 8))
-            ],
-            eos=(8,),
-        ),
-        "greedy",
-        "a candidate is a token, there a text; reach: max_tokens; named: by call the reply, the candidates left and the "
-        "place of the one that their code matches; the measure of likeness for a reply without a match is a stand-in",
-    ),
-]
+RECORDINGS = {
+    "iterative_elimination": iterative_elimination,
+}

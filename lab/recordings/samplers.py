@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -161,123 +161,10 @@ def min_k(upstream: Upstream, case: Case) -> dict[str, Any]:
     return walked(case, lambda text, logits: shares(kept.apply(torch.tensor(logits / warmth(case))[None])[0]))
 
 
-SHARED = {"prompt": (1, 2, 3, 1, 2), "limit": 24}
-COLUMNS = "seed size sharp temperature"
-LLAMA = "ggml-org/llama.cpp", "0ad4a86"
-RELEASE = "release v0.5.0, as npm's @node-llama-cpp/linux-x64 3.22.1 has it"
-RECORDINGS = [
-    Recording(
-        "adaptive_p",
-        *LLAMA,
-        "src/llama-sampler.cpp, llama_sampler_adaptive_p_apply and _accept",
-        adaptive_p,
-        tabled(
-            "{seed} {aim} {decay} {temperature} {top_k}",
-            f"{COLUMNS} aim decay top_k",
-            (
-                (1, 8, 1.0, 1.0, 0.5, 0.9, 0),
-                (2, 16, 2.0, 1.0, 0.55, 0.9, 0),
-                (3, 16, 1.0, 0.7, 0.3, 0.5, 0),
-                (4, 24, 1.5, 1.5, 0.8, 0.99, 6),
-                (5, 12, 1.0, 1.0, 0.0, 0.0, 0),
-                (6, 12, 3.0, 1.0, 1.0, 0.8, 5),
-                (7, 16, 1.0, 0.0, 0.5, 0.9, 0),
-            ),
-            **SHARED,
-        ),
-        "greedy, sampled",
-        f"aim, decay: target, decay; after top-k and temperature; {RELEASE}",
-    ),
-    Recording(
-        "dry",
-        *LLAMA,
-        "src/llama-sampler.cpp, llama_sampler_dry_apply",
-        dry,
-        tabled(
-            "{seed} {multiplier} {base} {allowed} {breakers} {temperature}",
-            f"{COLUMNS} multiplier base allowed breakers",
-            (
-                (1, 4, 1.0, 1.0, 0.8, 1.75, 2, ()),
-                (2, 4, 1.0, 0.7, 0.8, 1.75, 2, (0,)),
-                (3, 6, 2.0, 1.0, 0.4, 1.1, 1, ()),
-                (4, 5, 1.5, 1.5, 1.5, 1.3, 3, (1, 4)),
-                (5, 4, 1.0, 1.0, 0.5, 1.0, 2, ()),
-                (6, 4, 3.0, 0.0, 0.8, 1.75, 2, ()),
-                (7, 4, 3.0, 0.0, 0.8, 1.75, 1, (2,)),
-                (8, 5, 4.0, 0.0, 3.0, 2.0, 4, ()),
-            ),
-            **{**SHARED, "limit": 40},
-        ),
-        "greedy, sampled",
-        "multiplier, base, allowed: dry_multiplier, dry_base, dry_allowed_length; dry_penalty_last_n reaches over the whole "
-        f"text; breakers of one token each; {RELEASE}",
-    ),
-    Recording(
-        "p_less",
-        "CreateTao/p-less",
-        "6177bb2d00631df0563ddb5e77a9153b174eddf5",
-        "p_less_samplers.py, p_less_decode and p_less_norm_decode",
-        p_less,
-        tabled(
-            "{seed} {norm} {temperature}",
-            f"{COLUMNS} norm",
-            (
-                (1, 8, 1.0, 1.0, False),
-                (2, 8, 1.0, 1.0, True),
-                (3, 16, 2.0, 0.7, False),
-                (4, 16, 0.5, 2.0, True),
-                (5, 24, 1.0, 1.5, False),
-                (6, 24, 1.5, 0.5, True),
-            ),
-            **SHARED,
-        ),
-        "sampled",
-        "a copy of the authors' repository (ryttry/p-less-sampling), which is not stored",
-    ),
-    Recording(
-        "top_h",
-        "ErfanBaghaei/Top-H-Decoding",
-        "e3cc917d541d23d2592e3cc2d271d98e18fafbf2",
-        "logit_processor.py, TopH_LogitsProcessor",
-        top_h,
-        tabled(
-            "{seed} {alpha} {n} {temperature}",
-            f"{COLUMNS} alpha n",
-            (
-                (1, 8, 1.0, 1.0, 0.4, 100),
-                (2, 16, 1.0, 0.7, 0.4, 100),
-                (3, 24, 2.0, 2.0, 0.5, 10),
-                (4, 24, 0.5, 1.5, 0.2, 100),
-                (5, 32, 1.0, 1.0, 0.9, 20),
-                (6, 16, 1.0, 0.0, 0.4, 100),
-            ),
-            **SHARED,
-        ),
-        "greedy, sampled",
-        "n: top_n; its temperature is the request's, as in its scripts",
-    ),
-    Recording(
-        "min_k",
-        "vllm-project/vllm",
-        "pull-48142",
-        "vllm/v1/sample/logits_processor/builtin.py, MinKLogitsProcessor.apply",
-        min_k,
-        tabled(
-            "{seed} {tau} {temperature}",
-            f"{COLUMNS} tau",
-            (
-                (1, 8, 1.0, 1.0, 3.0),
-                (2, 16, 0.2, 1.0, 3.0),
-                (3, 16, 0.3, 1.0, 8.0),
-                (4, 24, 2.0, 0.7, 0.0),
-                (5, 24, 1.0, 2.0, 0.0),
-                (6, 16, 1.0, 0.0, 3.0),
-            ),
-            **SHARED,
-        ),
-        "greedy, sampled",
-        "an open pull request of vLLM's; the authors' repository (YecanLee/Mink) is not stored; where a temperature is set, "
-        "tau is 0, since there its range is of logits over the temperature and here, as in the paper, of the logits"
-        "; its file was laid out by hand from a stored copy",
-    ),
-]
+RECORDINGS = {
+    "adaptive_p": adaptive_p,
+    "dry": dry,
+    "p_less": p_less,
+    "top_h": top_h,
+    "min_k": min_k,
+}

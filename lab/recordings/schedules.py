@@ -13,7 +13,7 @@ import torch
 
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import untied
 from lab.recordings.upstream import Upstream
 
@@ -113,42 +113,6 @@ def scheduled(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"output": out[0].tolist(), "canvases": seen}
 
 
-RECORDINGS = [
-    Recording(
-        "hyperschedule",
-        "ServiceNow/hdlm",
-        "3bd78298f906947370857165e62e69515aa8c302",
-        "hdlm/epsilon_hybrid/sample.py, full_diff, semi_diff and semi_diff_shifted; hdlm/metaschedule.py",
-        scheduled,
-        {
-            **tabled(
-                "{seed} {kind} {steps}",
-                "seed length steps eta",
-                ((1, 6, 4, 0.015), (2, 8, 12, 0.5), (3, 8, 1, 0.1), (4, 12, 6, 1.0)),
-                kind="full", prompt=(1, 2), size=7, delay=0, block=1,
-            ),
-            **tabled(
-                "{seed} {kind} {steps}",
-                "seed length steps delay block eta prompt",
-                ((5, 12, 4, 4, 4, 0.3, (1, 2, 3, 4)), (6, 12, 3, 3, 2, 0.5, (1, 2)), (7, 8, 1, 1, 4, 0.1, (1, 2, 3, 4))),
-                kind="blocks", size=7,
-            ),
-            **tabled(
-                "{seed} {kind} {steps}",
-                "seed length width steps",
-                ((8, 10, 4, 3), (9, 12, 6, 5), (10, 8, 2, 1), (11, 12, 3, 2)),
-                kind="simple", prompt=(1, 2, 3), size=7, eta=0, delay=1, block=1,
-            ),
-            **tabled(
-                "{seed} {kind} {steps}",
-                "seed length width steps delay block prompt",
-                ((12, 12, 4, 4, 5, 4, (1, 2, 3, 4, 5)), (13, 12, 2, 3, 4, 2, (1, 2, 3)), (14, 9, 3, 1, 2, 3, (1, 2, 3, 4))),
-                kind="block", size=7, eta=0,
-            ),
-        },
-        "sampled",
-        "steps: of full_diff and semi_diff their own, of a schedule its tau - 1 (for width = tau in simple annealing); block: "
-        "block_size, of a schedule its width, whose blocks begin behind the first position; alg acs, of a schedule original; "
-        "no penalty; the races' numbers are the same for all cells of a call",
-    ),
-]  # fmt: skip
+RECORDINGS = {
+    "hyperschedule": scheduled,
+}

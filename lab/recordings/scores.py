@@ -3,7 +3,6 @@ AutoDeco, Transfer Q*."""
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -21,7 +20,7 @@ from transformers import (
 )
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Generating, Stream, draws_of, untied
 from lab.recordings.upstream import Upstream
 
@@ -373,211 +372,18 @@ def anchored(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": text}
 
 
-USUAL = (1, 2, 3, 4, 5)
-LOGS = tuple(math.log(1 + n, 6) / 0.2 for n in (1, 2, 3, 4, 5))
-POWERS = tuple(1.5**n / 2 for n in (1, 2, 3, 4, 5))
-BLOCKED = (0, 0, 0, 5, 1e6)
-"""What its table has: runs of five have infinite resistance."""
-
-
 def prompts(*lengths: int) -> Sequence[tuple[int, ...]]:
     """Prompts of several lengths."""
     return [tuple((7 * i + 3 * n) % 6 for i in range(n)) for n in lengths]
 
 
-SHORT, MIDDLE, LONG = prompts(3, 8, 17)
-
-RECORDINGS = [
-    Recording(
-        "momentum",
-        "gmftbyGMFTBY/MomentumDecoding",
-        "84f3d8ba9c30880675e854c5a6e619cecbc964e1",
-        "models/simctggpt.py, SimCTGGPT.resistance_decoding; models/utlis_ngram.py, ResistanceDecodingNGram",
-        momentum,
-        tabled(
-            "{function} {seed}",
-            "function seed prompt limit k alpha resistance eos",
-            (
-                ("mapped", 1, SHORT, 60, 5, 0.2, USUAL, ()),
-                ("mapped", 2, LONG, 40, 4, 0.02, USUAL, ()),
-                ("ours", 3, MIDDLE, 60, 5, 0.2, BLOCKED, ()),
-                ("ours", 4, LONG, 40, 3, 0.6, BLOCKED, (5,)),
-                ("constant", 5, MIDDLE, 40, 5, 0.05, (2, 2, 2, 2, 2), ()),
-                ("log", 6, SHORT, 40, 4, 0.03, LOGS, ()),
-                ("exp", 7, LONG, 60, 5, 0.2, POWERS, (4,)),
-                ("exp", 8, SHORT, 9, 9, 0.1, POWERS, ()),
-            ),
-            size=9,
-            sharp=1.5,
-        ),
-        "greedy",
-        "resistance: the table of the lengths from 1 on of its resistance_function; mapped: the one that its comments name for "
-        "GPT-2 XL, by the function's own argument. It does not sample",
-    ),
-    Recording(
-        "frustratingly_simple",
-        "LHRYANG/FSD",
-        "46df7d5bc6228bd5045b68c09f85d75bcceb1fdf",
-        "utils.py, fsd_decoding; ngram_model/fsd.py, NGram",
-        fsd,
-        tabled(
-            "{seed} {n}",
-            "seed prompt limit k alpha n beta",
-            (
-                (1, SHORT, 40, 3, 0.65, 3, 0.9),
-                (2, LONG, 40, 4, 0.3, 2, 0.5),
-                (3, (2,), 40, 3, 0.4, 4, 0.9),
-                (4, MIDDLE, 30, 5, 0.65, 1, 0.9),
-                (5, LONG, 60, 6, 0.6, 6, 0.5),
-                (6, MIDDLE, 9, 9, 0.2, 3, 0.9),
-            ),
-            size=9,
-        ),
-        "greedy",
-        "no stop words; early_stop, so that no token is ruled out. It does not sample, and does not stop at an end token",
-    ),
-    Recording(
-        "uscd",
-        "alphadl/CodeGen-USCD",
-        "bcad9d405aead0dfbfc26b4a716a57676a4c5c92",
-        "bigcode_eval/contrast.py, EnsembleLogitsProcessor",
-        uscd,
-        tabled(
-            "{rows} {seed} {temperature}",
-            "rows seed weight sure least temperature lame",
-            (
-                ("together", 1, 0.7, 0.005, 0.667, 0, (5,)),
-                ("together", 2, 0.4, 0.15, 0.333, 0, (4, 4, 2)),
-                ("together", 3, 0.7, 0.1, 0.667, 0.8, (5,)),
-                ("together", 4, 0.5, 0.3, 0.2, 1.0, (0,)),
-                ("together", 5, 0.7, 0.12, 0.667, 0, MIDDLE),
-                ("together", 6, 0.3, 0.3, 0.2, 0.2, MIDDLE),
-                ("generate", 7, 0.4, 0.3, 0.333, 0, (4, 4, 2, 0, 1, 2, 3, 4)),
-                ("generate", 8, 0.7, 0.1, 0.667, 0, (5, 1, 2, 0, 1, 2, 3, 4)),
-            ),
-            size=9,
-            prompt=MIDDLE,
-            limit=24,
-        ),
-        "greedy, sampled",
-        "weight, sure, least: source_weights, mean_num, filter_num. together: both rows have the same reply; generate: "
-        "transformers' generate of both rows, as published, where each writes its own where the model is sure",
-    ),
-    Recording(
-        "self_contrast_moe",
-        "DavidFanzz/SCMoE",
-        "857fad79769c61b25ad87d0618246490bf5551a2",
-        "decodingmethod/moe_utils.py, scmoe and scmoe_with_sampling",
-        scmoe,
-        tabled(
-            "{seed} {temperature}",
-            "seed prompt limit rank alpha beta temperature eos",
-            (
-                (1, SHORT, 24, 3, 0.1, 0.5, 0, ()),
-                (2, LONG, 24, 1, 0.3, 0.5, 0, ()),
-                (3, MIDDLE, 40, 2, 0.1, 1.5, 0, (3,)),
-                (4, SHORT, 24, 3, 0.2, 0.5, 1.0, ()),
-                (5, LONG, 40, 4, 0.1, 0.5, 0.7, (2,)),
-                (6, MIDDLE, 24, 2, 0.3, 1.0, 1.5, ()),
-            ),
-            size=9,
-        ),
-        "greedy, sampled",
-        "rank: student_routed_tok + 1; a temperature: of both, teacher and student; early_stop, so that texts may end",
-    ),
-    Recording(
-        "anchored",
-        "jacqueline-he/anchored-decoding",
-        "0.1.0",
-        "generate.py, AnchoredDecodingFactory.generate, of its package anchoreddecode 0.1.0",
-        anchored,
-        tabled(
-            "{seed} {budget} {owed} {temperature}",
-            "seed prompt limit budget owed temperature eos",
-            (
-                (1, LONG, 24, 0.15, 5, 0, ()),
-                (2, SHORT, 24, 0.05, 2, 0, ()),
-                (3, LONG, 40, 0.15, 5, 1.0, ()),
-                (4, MIDDLE, 40, 0.02, 3, 1.0, (4,)),
-                (5, LONG, 24, 0.3, 1, 1.0, ()),
-                (6, MIDDLE, 24, 1.5, 5, 1.0, ()),
-                (7, SHORT, 40, 0.15, 8, 1.0, (7,)),
-                (8, MIDDLE, 24, 0.15, 8, 1.0, ()),
-                (9, (2,), 24, 0.15, 5, 1.0, ()),
-                (10, MIDDLE, 24, 0.1, 5, 0, ()),
-                (4, MIDDLE, 24, 0.05, 8, 0, ()),
-                (6, MIDDLE, 24, 0.15, 5, 0, ()),
-                (12, MIDDLE, 24, 0.15, 5, 0.7, ()),
-            ),
-            size=9,
-        ),
-        "greedy, sampled",
-        "budget: k_radius, owed: prefix_n; no token is special. Its package, as the repository cannot be had",
-    ),
-    Recording(
-        "alignment_enhanced",
-        "GIGABaozi/AED",
-        "63a8599482bcec22e03623d797bfeb339f65a296",
-        "utilz.py, AEDecoding.generate and Weight.update (topp_weight6)",
-        aligned,
-        tabled(
-            "{seed} {system} {shown} {temperature}",
-            "seed prompt limit system preamble shown nucleus bias temperature",
-            (
-                (1, SHORT, 24, "prt20", PREAMBLE, 0, 0.9, 4.0, 0),
-                (2, LONG, 24, "prt24", PREAMBLE, 2, 0.9, 0.0, 0),
-                (3, MIDDLE, 24, "prt28", PREAMBLE, 0, 0.5, 2.0, 1.0),
-                (4, LONG, 40, "", (), 1, 0.7, 0.5, 0),
-                (5, MIDDLE, 24, "prt20", PREAMBLE, 3, 0.9, 1.0, 0.7),
-            ),
-            size=9,
-        ),
-        "greedy, sampled",
-        "its loop never calls the rule, which cannot run as it stands: here every merge of two rows calls it before, with "
-        "show_flag off; no attack is judged",
-    ),
-    Recording(
-        "autodeco",
-        "Zacks917/AutoDeco",
-        "6e347ba59c5faa07b9b2fa709812706a96159d75",
-        "config/deepspeed/templlm_gptoss.py, TempLLMGptOssForCausalLM._sample",
-        autodeco,
-        tabled(
-            "{seed} {temperature}",
-            "seed prompt limit temperature eos sharp",
-            (
-                (1, SHORT, 24, 1, (), 2.0),
-                (2, MIDDLE, 40, 1, (), 1.5),
-                (3, LONG, 40, 1, (2,), 1.0),
-                (4, MIDDLE, 9, 1, (), 3.0),
-                (5, SHORT, 24, 0, (), 2.0),
-                (6, LONG, 40, 1, (7,), 1.0),
-            ),
-            size=9,
-        ),
-        "greedy, sampled",
-        "heads without weights stand in, which say the probability of the likeliest token: what its heads read is not compared",
-    ),
-    Recording(
-        "transfer_q",
-        "umd-huang-lab/Transfer-Q",
-        "1f983e8e63eb86c373043a24d20baa77d72092f9",
-        "direct.py, TQ_direct.generate",
-        transfer,
-        tabled(
-            "{seed} {horizon}",
-            "seed prompt limit k horizon alpha eos",
-            (
-                (1, SHORT, 6, 5, 20, 1.0, ()),
-                (2, LONG, 8, 3, 20, 0.3, ()),
-                (3, MIDDLE, 8, 9, 2, 1.0, ()),
-                (4, SHORT, 12, 4, 1, 0.5, ()),
-                (5, MIDDLE, 4, 4, 8, 0.1, (5,)),
-            ),
-            size=9,
-        ),
-        "greedy",
-        "alpha: one over weight; one model writes and continues. Its other method cannot run: it appends to what it overwrote. "
-        "asked: the texts whose reward is asked, by step",
-    ),
-]
+RECORDINGS = {
+    "momentum": momentum,
+    "frustratingly_simple": fsd,
+    "uscd": uscd,
+    "self_contrast_moe": scmoe,
+    "anchored": anchored,
+    "alignment_enhanced": aligned,
+    "autodeco": autodeco,
+    "transfer_q": transfer,
+}

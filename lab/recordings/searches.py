@@ -23,14 +23,10 @@ import torch
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
-from lab.recordings.tables import Stream, TableLM, untied
+from lab.recordings import Case
+from lab.recordings.scores import table
+from lab.recordings.tables import Stream, TableLM
 from lab.recordings.upstream import Upstream
-
-
-def table(case: Case) -> TableModel:
-    """A target that reads the whole text."""
-    return untied(case["size"], case["seed"], window=None, sharp=case.get("sharp", 1.0))
 
 
 def row(model: TableModel, text: Sequence[Any]) -> np.ndarray:
@@ -393,147 +389,10 @@ def litesearch(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"text": spelled(texts[found]), "asked": list(dict.fromkeys([*sorted(asked[:2]), *asked[2:]]))}
 
 
-RECORDINGS = [
-    Recording(
-        "constrained_beam",
-        "awslabs/sockeye",
-        "b6d8d356b3d2b626a12cde767b2d995fadbb9751",
-        "sockeye/beam_search.py, BeamSearch.forward; sockeye/lexical_constraints.py, topk",
-        constrained,
-        tabled(
-            "{seed} {phrases} {k} {first}",
-            "seed phrases k alpha limit prompt first",
-            (
-                (1, [[4]], 4, 1.0, 9, (1, 2), "one"),
-                (2, [[4, 5]], 5, 1.0, 9, (1, 2), "one"),
-                (3, [[4, 5, 6], [7]], 5, 1.0, 12, (1, 2), "one"),
-                (4, [[4], [4], [0, 1]], 7, 0.5, 12, (1,), "one"),
-                (5, [[6, 6], [6, 7]], 6, 1.0, 12, (1, 2), "one"),
-                (6, [[4], [5]], 2, 0.0, 12, (1, 2, 5, 5), "all"),
-                (7, [[0]], 6, 1.0, 9, (1, 2), "one"),
-                (7, [[0]], 6, 1.0, 9, (1, 2), "all"),
-                (9, [[4]], 5, 2.0, 9, (1, 2), "one"),
-                (10, [[1], [5]], 6, 1.0, 12, (7, 1, 2), "one"),
-                (10, [[1], [5]], 6, 1.0, 12, (7, 1, 2), "all"),
-            ),
-            size=8,
-            eos=(3,),
-        ),
-        "greedy",
-        "the end token is certain before the limit, where theirs would be put by force; --beam-search-stop all and "
-        "--length-penalty-beta 0, the defaults. first: how many rows are active in the first step, as a comment says or as it "
-        "is. With mxnet 1.9.1 and numpy 1.23",
-    ),
-    Recording(
-        "poisson_beam",
-        "rycolab/cpsbs",
-        "f597b4d92fc73edc3882eb7598cf6d104fe6cb21",
-        "fairseq/sequence_generator.py, SequenceGenerator.generate; fairseq/search.py, CPS; fairseq/cps_dp.pyx, sample",
-        poisson,
-        tabled(
-            "{seed} {k} {heat}",
-            "seed k mass heat prompt limit size sharp",
-            (
-                (3, 5, 0.99, 0.1, (1, 2), 6, 30, 0.1),
-                (8, 5, 0.99, 0.1, (4, 4, 1), 6, 30, 0.1),
-                (13, 5, 0.99, 0.1, (1,), 6, 30, 0.1),
-                (23, 5, 0.99, 0.1, (1, 2, 4), 6, 12, 1.0),
-                (1, 2, 0.97, 0.8, (1, 2), 6, 16, 1.0),
-                (16, 2, 0.97, 0.8, (1, 2), 6, 16, 1.0),
-                (9, 3, 0.97, 0.8, (1,), 8, 16, 1.0),
-                (19, 3, 0.97, 0.8, (1, 2), 8, 16, 1.0),
-                (20, 2, 0.99, 1.0, (5, 1, 2, 4, 4), 5, 12, 1.0),
-                (22, 1, 0.9, 1.0, (1, 2), 6, 12, 1.0),
-                (7, 1, 0.9, 1.0, (1, 2), 6, 12, 1.0),
-                (5, 2, 0.99, 0.5, (1, 2), 5, 6, 1.0),
-            ),
-            eos=(3,),
-            n=1024,
-        ),
-        "sampled",
-        "--unnormalized --no-early-stopping, as in its README, and --min-len 0; a text that the limit ends has an end "
-        "token more there",
-    ),
-    Recording(
-        "best_first_beam",
-        "rycolab/bfbs",
-        "0f2a4de58407499692000a44e55a59d56e3a3eae",
-        "decoding/dijkstra_time_sync.py, DijkstraTSDecoder.decode; decoding/core.py, Decoder",
-        best_first,
-        tabled(
-            "{seed} {k}",
-            "seed k prompt limit sharp size",
-            (
-                (12, 2, (1, 2), 12, 0.7, 7),
-                (12, 3, (1, 2), 12, 0.7, 7),
-                (19, 3, (4, 5, 6, 1, 2), 12, 0.7, 7),
-                (19, 4, (1,), 12, 0.7, 7),
-                (21, 2, (1, 2), 20, 0.5, 7),
-                (39, 1, (1, 2), 12, 0.7, 7),
-                (55, 5, (2, 2, 2), 8, 1.0, 9),
-                (61, 10, (1, 2), 8, 0.7, 12),
-                (62, 2, (1, 2), 3, 0.7, 7),
-            ),
-            eos=(3,),
-        ),
-        "greedy",
-        "--early_stopping True, one text, no reward: the defaults. A text that the limit ends is given up",
-    ),
-    Recording(
-        "mcts",
-        "matthewdelorenzo/csce689",
-        "0e46a6f039614d54a7b89bb9acfeb95dc2ed4558",
-        "mcts_og.py, initialize_MCTS_tree and execute_episode; LLMQueryEnv_og.py, LLMQueryEnv",
-        mcts,
-        tabled(
-            "{seed} {k}",
-            "seed k c prompt limit rolls size",
-            (
-                (1, 3, 1.38, (1, 2), 6, 14, 6),
-                (2, 10, 1.38, (1, 2, 4, 5), 8, 40, 12),
-                (3, 2, 0.3, (1,), 6, 14, 6),
-                (4, 4, 3.0, (1, 2), 9, 60, 6),
-                (5, 6, 1.38, (5, 4, 4, 2, 1, 1), 5, 25, 6),
-                (6, 10, 1.38, (1, 2), 12, 16, 12),
-            ),
-            eos=(3,),
-            noise_=0.15,
-        ),
-        "greedy",
-        "a reward of texts in the place of what compiles and tests them; an end token reads as the word that ends a module; no "
-        "token is of a comment. rolls: one more than --sims, its first one; the Dirichlet draws are ours. text: the best one "
-        "that was looked at",
-    ),
-    Recording(
-        "litesearch",
-        "DeepLearnXMU/LiteSearch",
-        "08ae85e373dfb6328039db7d049137da7a9d6084",
-        "LiteSearch/search_batch.py, whole; LiteSearch/search_tree.py, Tree",
-        litesearch,
-        tabled(
-            "{seed} {goal}",
-            "seed most sure rounds goal ends limit",
-            (
-                (3, 10, 0.9, 100, 0.8, 5, 24),
-                (36, 10, 0.9, 100, 0.8, 5, 20),
-                (10, 10, 0.9, 100, 0.8, 5, 12),
-                (23, 6, 0.99, 100, 0.99, 12, 24),
-                (8, 6, 0.99, 100, 0.99, 12, 24),
-                (13, 6, 0.99, 4, 0.99, 20, 24),
-                (26, 4, 0.9, 100, 0.95, 9, 16),
-                (40, 3, 0.6, 100, 0.9, 20, 12),
-                (41, 10, 0.9, 100, 0.8, 5, 24),
-                (42, 10, 0.9, 100, 0.8, 5, 24),
-            ),
-            size=8,
-            sharp=0.5,
-            prompt=(1, 2),
-            eos=(3,),
-            reach=64,
-            temperature=0.6,
-        ),
-        "sampled",
-        "a service writes the steps and values the texts; an answer, a step that begins with ####, is a text that ended. "
-        "asked: the texts whose value is asked, each once, the first two, question and greedy answer, by spelling",
-    ),
-]  # fmt: skip
+RECORDINGS = {
+    "constrained_beam": constrained,
+    "poisson_beam": poisson,
+    "best_first_beam": best_first,
+    "mcts": mcts,
+    "litesearch": litesearch,
+}

@@ -12,13 +12,8 @@ import numpy as np
 import torch
 from transformers import DynamicCache, LlamaForCausalLM
 
-from lab.recordings import GOLDEN, Case, Recording
+from lab.recordings import GOLDEN, Case
 from lab.recordings.upstream import Upstream
-
-
-def words(seed: int) -> tuple[int, ...]:
-    """A text of the recordings' model."""
-    return tuple(int(x) for x in np.random.default_rng(seed).integers(3, 32, 8))
 
 
 class Skipping:
@@ -101,26 +96,6 @@ def knn_ssd(upstream: Upstream, case: Case) -> dict[str, Any]:
     return columns
 
 
-RECORDINGS = [
-    Recording(
-        "knn_ssd",
-        "mbsong/KNN-SSD",
-        "cfa85329cec02433bb6cc7835191ae56ec8be827",
-        "evaluation_llama/inference_knn.py, knn_forward",
-        knn_ssd,
-        {
-            f"{seed} of {n} stored {gamma} {eta}": {
-                "prompt": words(seed)[:length], "stored": [words(10 * seed + i) for i in range(n)], "limit": limit,
-                "gamma": gamma, "eta": eta, "attention": [[1], [2, 3], [], [0, 2]][:n],
-                "mlp": [[3], [], [1, 2], [1]][:n], "eos": eos,
-            }
-            for seed, length, n, gamma, eta, limit, eos in (
-                (1, 8, 2, 12, 0.8, 20, ()), (2, 3, 3, 4, 0.4, 24, ()), (3, 8, 4, 12, 0.2, 30, ()), (4, 1, 4, 6, 0.6, 20, ()),
-                (5, 8, 1, 12, 0.3, 40, (12,)),
-            )
-        },
-        "greedy",
-        "every stored prompt is a task with sets of its own; the recordings' target, whose attentions and MLPs the stand-in of "
-        "their model leaves out; the nearest neighbour by the cosine without scikit-learn",
-    ),
-]  # fmt: skip
+RECORDINGS = {
+    "knn_ssd": knn_ssd,
+}

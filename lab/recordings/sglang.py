@@ -12,7 +12,7 @@ import torch
 
 from decgraph.runtime.models.interface import MASK as MASKED
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.grids import MASK, Entries
 from lab.recordings.upstream import Upstream
 
@@ -99,49 +99,7 @@ def fast_dllm_v2(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"output": text[:end], "canvases": asked}
 
 
-RECORDINGS = [
-    Recording(
-        "joint_threshold_indel",
-        "sgl-project/sglang",
-        "7c7e79419bb23c64b79f2f2d67ca5b8c062fe05a",
-        f"{FOLDER}/joint_threshold_indel.py, JointThresholdInDel.step",
-        joint_threshold_indel,
-        tabled(
-            "{seed} {rounds} {tau} {edit}",
-            "seed tau edit rounds prompt block limit",
-            [
-                (seed, tau, edit, rounds, (1, 2, 3)[: 1 + seed % 3], block, 2 * block - 1 - seed % 3)
-                for seed in range(1, 7)
-                for tau, edit, rounds, block in ((0.5, 0.0, 16, 8), (0.31, 0.26, 4, 6), (0.31, 0.01, 4, 6), (0.61, 0.3, 0, 6))
-            ],
-            size=6,
-            delete=4,
-            split=5,
-        ),
-        "greedy",
-        "tau: threshold, edit: edit_threshold, rounds: max_post_edit_steps; asked: what each call sees; its scheduler is a "
-        "stand-in. A later file there (0fbe7e46) counts the last round among `rounds`"
-        "; its file was laid out by hand from a stored copy",
-    ),
-    Recording(
-        "fast_dllm_v2",
-        "sgl-project/sglang",
-        "0146dbcdcb74d884dd476ac145bfebb5df97d084",
-        f"{FOLDER}/hierarchy_block.py, HierarchyBlock.run",
-        fast_dllm_v2,
-        tabled(
-            "{seed} {block} {small} {tau}",
-            "seed tau block small prompt limit",
-            [
-                (seed, tau, block, small, (1, 2, 3)[: 1 + seed % 3], 3 * block - 1 - seed % 3)
-                for seed in range(1, 5)
-                for tau, block, small in ((0.9, 8, 8), (0.3, 6, 3), (0.25, 4, 4), (0.28, 6, 2))
-            ],
-            size=6,
-        ),
-        "greedy",
-        "tau: threshold, small: sub_block_size; canvases: what each call with masks sees; its scheduler is a stand-in"
-        "; its file was laid out by hand from a stored copy",
-        "sglang_hierarchy",
-    ),
-]
+RECORDINGS = {
+    "joint_threshold_indel": joint_threshold_indel,
+    "sglang_hierarchy": fast_dllm_v2,
+}

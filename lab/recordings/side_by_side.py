@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -165,26 +165,6 @@ def speculative_speculative(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"pending": pending, "committed": committed, "there": hits}
 
 
-RECORDINGS = [
-    Recording(
-        "speculative_speculative",
-        "tanishqkumar/ssd",
-        "6ed3022256dd7661e0ad53356f1eccda6239340f",
-        "ssd/engine/draft_runner.py, DraftRunner; ssd/engine/speculator_async.py, SpeculatorAsync; ssd/utils/verify.py, verify",
-        speculative_speculative,
-        tabled(
-            "{seed} {gamma} {fan} {apart}",
-            "seed size gamma fan apart",
-            (
-                (1, 8, 4, 3, 0.8), (2, 8, 2, 1, 0.5), (3, 12, 3, 2, 1.2), (4, 6, 4, 2, 0.3), (5, 16, 1, 4, 1.0),
-                (6, 8, 5, 1, 0.4),
-            ),
-            prompt=(1, 2, 3),
-            calls=12,
-        ),
-        "greedy",
-        "gamma: speculate_k; fan: async_fan_out, the same everywhere; jit_speculate, so that a chain that is not there is "
-        "drafted then; the prompt's last token is the first recovery token; there: whether a call's chain was drafted before "
-        "it was asked for; drafts at temperature 0",
-    ),
-]  # fmt: skip
+RECORDINGS = {
+    "speculative_speculative": speculative_speculative,
+}

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -94,27 +94,6 @@ def wait_k(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": found[0][0]["tokens"].tolist()[: case["limit"]], "read": model.read[: case["limit"]]}
 
 
-RECORDINGS = [
-    Recording(
-        "wait_k",
-        "elbayadm/attn2d",
-        "982653439dedc7306e484e00b3dfb90e2cd7c9e1",
-        f"{WAITK}, WaitkSequenceGenerator._generate",
-        wait_k,
-        tabled(
-            "{seed} {k}",
-            "seed k source limit",
-            [
-                (seed, k, tuple((3 * i + seed) % 8 for i in range(n)), limit)
-                for seed in range(1, 6)
-                for k, n, limit in ((1, 8, 12), (3, 8, 20), (5, 4, 9), (9, 30, 24))
-            ],
-            size=12,
-            prompt=(9,),
-            eos=(11,),
-        ),
-        "greedy",
-        "a beam of one, as in its README; k: waitk, prompt: bos_token; no end at the first step (min_len 1); limit: max_len_b, "
-        "behind which an end is written; read: what the rows of the calls see, the source first",
-    ),
-]
+RECORDINGS = {
+    "wait_k": wait_k,
+}

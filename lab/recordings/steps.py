@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Generates, TableLM, untied
 from lab.recordings.upstream import Upstream
 
@@ -73,52 +73,7 @@ def monitoring(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": tokens, "committed": [tokens[a:b] for a, b in pairwise(cuts)]}
 
 
-RECORDINGS = [
-    Recording(
-        "adadec",
-        "SYSUSELab/AdaDec",
-        "d3c3be1f18e08c042d3b28f65400646776f67d00",
-        "llm/generator.py, Generator.generate",
-        adadec,
-        tabled(
-            "{seed} {tau}",
-            "seed size k length tau limit eos",
-            (
-                (1, 8, 3, 5, 1.0, 16, ()),
-                (2, 8, 2, 3, 1.4, 24, ()),
-                (3, 8, 5, 1, 0.0, 9, ()),
-                (4, 12, 3, 5, 1.6, 40, ()),
-                (5, 8, 4, 2, 1.2, 24, (3,)),
-                (6, 12, 3, 5, 1.8, 24, (5,)),
-            ),
-            prompt=(1, 2),
-        ),
-        "greedy",
-        "beam_size 1 and lambda_value 1, as in its script; k: lookahead_beam_size, length: lookahead_length, tau: "
-        "entropy_threshold; every token is a blank, so that no rule of code ends a text",
-    ),
-    Recording(
-        "monitoring",
-        "yuruic/monitoring_decoding",
-        "afef899c32bbfd9a409e6850bc3988e894198160",
-        "decoding.py, _MonitorDecodingEngine.decode",
-        monitoring,
-        tabled(
-            "{seed} {tau}",
-            "seed prompt depth width branch tau blend steps eos",
-            [
-                (seed, (1, 2, seed)[seed % 3 :], *more)
-                for seed in range(1, 7)
-                for more in (
-                    (4, 4, 2, 0.5, 0.8, 6, ()),
-                    (4, 4, 2, 0.4, 0.4, 6, (7,)),
-                    (3, 6, 3, 0.9, 0.8, 8, (7,)),
-                    (2, 5, 2, 0.3, 1.2, 10, ()),
-                )
-            ],
-            size=12,
-        ),
-        "greedy",
-        "tau: ratio_threshold, steps: max_steps; drafter is the base model, target the expert; no text of a next question",
-    ),
-]
+RECORDINGS = {
+    "adadec": adadec,
+    "monitoring": monitoring,
+}

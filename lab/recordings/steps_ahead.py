@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Letters, untied
 from lab.recordings.upstream import Upstream
 
@@ -106,33 +106,6 @@ def lookahead_reasoning(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": new, "committed": [new[a:b] for a, b in pairwise(cuts) if a < len(new)]}
 
 
-RECORDINGS = [
-    Recording(
-        "lookahead_reasoning",
-        "hao-ai-lab/LookaheadReasoning",
-        "c826d0300291c80c6249357cf5b84ea7d1a1fddd",
-        "src/lr.py, run_problem; src/lr_tree.py",
-        lookahead_reasoning,
-        tabled(
-            "{seed} {depth} {reach} {blend}",
-            "seed depth reach limit blend size",
-            [
-                (seed, depth, reach, limit, blend, size)
-                for seed in range(1, 6)
-                for depth, reach, limit, blend, size in (
-                    (4, 100, 40, 0.4, 10),
-                    (2, 5, 24, 0.8, 10),
-                    (3, 3, 30, 1.2, 5),
-                    (6, 100, 60, 0.2, 5),
-                )
-            ]
-            + [(1, 0, 8, 20, 0.5, 5)],
-            prompt=(1, 2, 3),
-        ),
-        "greedy",
-        "max_depth is depth, step_tokens reach, max_tokens limit and 40 more, as the step that exceeds it is not judged; one "
-        "draft of each step; the drafter answers at once, the target when all drafts of a round are there; the judge says yes "
-        "to steps of one length; token 5 ends a text where there is one; committed: by round the drafted steps that were kept, "
-        "together, and the target's own",
-    ),
-]
+RECORDINGS = {
+    "lookahead_reasoning": lookahead_reasoning,
+}

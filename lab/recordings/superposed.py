@@ -15,7 +15,7 @@ import torch
 
 from decgraph.runtime.models.interface import Scores, SoftCell, mixture
 from decgraph.runtime.models.table import TableModel
-from lab.recordings import Case, Recording
+from lab.recordings import Case
 from lab.recordings.searches import row, table
 from lab.recordings.upstream import Upstream
 
@@ -117,28 +117,6 @@ def superposed(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"texts": [text for _, text in texts[: case["k"]]]}
 
 
-RECORDINGS = [
-    Recording(
-        "superposed",
-        "RAIVNLab/SuperposedDecoding",
-        "33d283e6ac4670ab1aa089f60b9a8402fc16dd0d",
-        "superposed/llama/superposed_generation.py, SuperposedLlama.sup_generate; superposed/llama/superpose.py, Superpose",
-        superposed,
-        {
-            f"{seed} {k} {alpha}": {
-                "size": 12, "seed": seed, "prompt": (1, 2, 4, 1, 2, 5, 2, seed % 7, 1, 2)[:n], "eos": (3,), "limit": limit,
-                "k": k, "pool": pool, "heat": heat, "alpha": alpha, "penalty": penalty,
-            }
-            for seed, n, limit, k, pool, heat, alpha, penalty in (
-                (1, 10, 8, 3, 9, 0.06, 0.54, 200.0),
-                (2, 8, 12, 2, 4, 1.0, 0.3, 5.0),
-                (4, 10, 8, 3, 6, 0.9, 0.1, 3.0),
-                (5, 7, 16, 2, 5, 0.7, 0.54, 20.0),
-                (6, 10, 8, 4, 9, 0.5, 0.54, 200.0),
-            )
-        },
-        "greedy",
-        "smoothing geom; n-grams of the prompt, the longest known one, in the place of a corpus's tables; of its drafts, ended "
-        "and not, the k likeliest. It goes on to the limit",
-    ),
-]  # fmt: skip
+RECORDINGS = {
+    "superposed": superposed,
+}

@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.steps import models
 from lab.recordings.tables import Generates, Letters, Stream, TableLM, draws_of
 from lab.recordings.upstream import Upstream
@@ -132,56 +132,7 @@ def grace(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"tokens": found[0].tolist()}
 
 
-RECORDINGS = [
-    Recording(
-        "cautious",
-        "wyzjack/CNTP",
-        "105b0968f1b1d8507975abc0cb7fc0626be2250e",
-        f"{CNTP}, _sample_reflect_perplexity",
-        cautious,
-        tabled(
-            "{seed} {most}",
-            "seed prompt low high most temperature eos limit",
-            [
-                (seed, (1, 12, seed)[seed % 3 :], *more)
-                for seed in range(1, 7)
-                for more in (
-                    (0.01, 1.5, 10, 1.0, (), 24),
-                    (2.0, 2.6, 5, 0.8, (17,), 30),
-                    (2.2, 2.7, 4, 1.0, (), 11),
-                    (1.0, 3.0, 3, 1.2, (17,), 30),
-                )
-            ],
-            size=18,
-        ),
-        "sampled",
-        "low, high: entropy_threshold_low and _high, most: max_trials; transformers' mixin is a stand-in without a cache; the "
-        "ten marks are tokens; committed: by round",
-    ),
-    Recording(
-        "discriminator_guided",
-        "mukhal/grace",
-        "be493be2c650a1758add7de5a3ec822295785892",
-        "grace/reason.py, _generate_step_with_score_disc",
-        grace,
-        tabled(
-            "{seed} {k} {beta}",
-            "seed prompt k beta reach temperature steps",
-            [
-                (seed, (1, 2, seed)[seed % 3 :], *more)
-                for seed in range(1, 6)
-                for more in (
-                    (20, 0.1, 60, 0.8, 6),
-                    (8, 0.5, 4, 1.0, 5),
-                    (3, 0.9, 8, 0.8, 4),
-                    (1, 0.1, 5, 1.0, 3),
-                    (5, 0.0, 6, 1.0, 3),
-                )
-            ],
-            size=9,
-        ),
-        "sampled",
-        "k: n_candidate_steps, drawn one by one, reach: max_step_length, steps: max_steps; no end token, no calculator; the "
-        "score of the discriminator is the log-odds of the reader's likeliest token; transformers' generate is a stand-in",
-    ),
-]
+RECORDINGS = {
+    "cautious": cautious,
+    "discriminator_guided": grace,
+}

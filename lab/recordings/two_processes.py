@@ -15,16 +15,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from lab.recordings import Case, Recording, tabled
-from lab.recordings.tables import Coin, Legacy, OnCPU, Stream, TableLM, untied
+from lab.recordings import Case
+from lab.recordings.chains import models
+from lab.recordings.tables import Coin, Legacy, OnCPU, Stream, TableLM
 from lab.recordings.upstream import Upstream
-
-
-def models(case: Case) -> dict[str, Any]:
-    """A target, and a drafter that agrees with it on most tokens."""
-    size, seed = case["size"], case["seed"]
-    drafter = untied(size, seed, window=None, name="drafter", blend=(seed + 1, case["blend"]))
-    return {"target": untied(size, seed, window=None), "drafter": drafter}
 
 
 class Process(threading.local):
@@ -226,74 +220,8 @@ def duodecoding(upstream: Upstream, case: Case) -> dict[str, Any]:
     return columns(target, text, case, drafted)
 
 
-LONG = (5, 1, 0, 7, 2, 2, 6, 3, 1, 4)
-RECORDINGS = [
-    Recording(
-        "pearl",
-        "smart-lty/ParallelSpeculativeDecoding",
-        "5a6f3690118aabc101cc3e812f1d8d689c634fc3",
-        "src/engine.py, Decoding.parallel_speculative_decoding",
-        pearl,
-        tabled(
-            "{seed} {gamma} {temperature} {top_p}",
-            "seed size blend gamma temperature top_p prompt limit",
-            (
-                (1, 8, 0.4, 4, 0, 0.0, (1, 2, 3, 4, 5), 40),
-                (2, 12, 0.3, 5, 0, 0.0, (1, 2, 3, 4, 5, 6, 8), 40),
-                (3, 8, 0.5, 1, 0, 0.0, (1, 2), 20),
-                (4, 8, 0.3, 4, 0.2, 0.95, LONG, 60),
-                (5, 8, 0.5, 2, 1.0, 0.0, (4, 4, 4), 40),
-                (6, 12, 0.5, 4, 0.7, 0.9, LONG, 60),
-                (7, 8, 0.2, 3, 1.0, 0.0, (4, 1, 2, 7), 50),
-                (8, 8, 0.5, 1, 1.0, 0.0, (1, 2), 25),
-            ),
-        ),
-        "greedy, sampled",
-        "temp: temperature; both processes seed themselves alike before they judge, so what they draw then is one draw; a coin "
-        "that is certain reads nothing, here as there",
-    ),
-    Recording(
-        "specbranch",
-        "Sylvan820/Specbranch",
-        "277d88dc164a4217086e069f7ee2f67ee3fe2834",
-        "src/engine.py, Decoding.branch_speculative_decoding; src/branch_model.py, BranchModel",
-        specbranch,
-        tabled(
-            "{seed} {gamma} {k}",
-            "seed size blend gamma k prompt limit",
-            (
-                (1, 20, 0.4, 7, 3, LONG, 40),
-                (2, 16, 0.3, 5, 3, LONG, 40),
-                (3, 12, 0.5, 3, 4, (1, 2, 3, 4), 40),
-                (4, 8, 0.5, 1, 3, (1, 2, 3), 20),
-                (5, 12, 0.2, 4, 2, (6, 2, 3, 3, 1), 60),
-            ),
-            temperature=0,
-            top_p=0.0,
-        ),
-        "greedy",
-        "branches: k; a branch is never cut short, as in the code, where this happens at a confidence of 0",
-    ),
-    Recording(
-        "duodecoding",
-        "KaiLv69/DuoDecoding",
-        "154f0a1f66d28775b90ab7bc0bb8e597118b014c",
-        "src/engine.py, Decoding.duodecoding; src/model_cpu.py, KVCacheCppModel.generate_k_seq",
-        duodecoding,
-        tabled(
-            "{seed} {gamma}",
-            "seed size blend gamma prompt limit",
-            (
-                (1, 12, 0.4, 24, LONG, 40),
-                (2, 12, 0.3, 16, (1, 2, 3), 40),
-                (3, 12, 0.5, 12, (1,), 40),
-                (4, 24, 0.3, 12, LONG, 60),
-                (5, 12, 0.2, 24, (3, 2), 60),
-            ),
-            temperature=0,
-            top_p=0.0,
-        ),
-        "greedy",
-        "gamma is budget; llama.cpp's model is a table that has its cache of tokens",
-    ),
-]
+RECORDINGS = {
+    "pearl": pearl,
+    "specbranch": specbranch,
+    "duodecoding": duodecoding,
+}

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from lab.recordings import Case, Recording, tabled
+from lab.recordings import Case
 from lab.recordings.tables import Stream, untied
 from lab.recordings.upstream import Upstream
 
@@ -198,83 +198,8 @@ def spec_rl(upstream: Upstream, case: Case) -> dict[str, Any]:
     return {"kept": kept[0], "accepted": int(cut["cut_idx"]), "goes on": bool(len(cut["idx_need"]))}
 
 
-PAGE = "0fe7da96f406bfad57381228329a507e2397bdea"
-
-RECORDINGS = [
-    Recording(
-        "rebase",
-        "thu-wyz/inference_scaling",
-        PAGE,
-        "rebase.py, reward_guided_search; math_evaluate.py, evaluate and agg_last",
-        rebase,
-        tabled(
-            "{seed} {width} {tau}",
-            "seed prompt width tau sharp",
-            (
-                (1, (1, 2, 3), 16, 0.2, 0.5),
-                (2, (1, 2, 3), 8, 0.2, 0.5),
-                (3, (4, 3), 5, 0.5, 0.5),
-                (4, (1,), 12, 0.1, 1.0),
-                (5, (1, 2, 3, 4, 1, 2), 16, 2.0, 0.5),
-                (6, (2, 2), 3, 0.2, 0.3),
-            ),
-            limit=200,
-        ),
-        "sampled",
-        "a text has ended where its last token is the end token. shares: by level, how often each text is continued",
-    ),
-    Recording(
-        "weighted_voting",
-        "thu-wyz/inference_scaling",
-        PAGE,
-        "math_evaluate.py, majority_vote, agg_last, agg_min, agg_prod and agg_mean",
-        voting,
-        tabled(
-            "{seed} {n} {aggregate}",
-            "seed prompt n aggregate",
-            (
-                (1, (1, 2, 3), 16, "last"),
-                (2, (4,), 3, "min"),
-                (3, (1, 2, 3), 9, "prod"),
-                (4, (1, 2, 3, 4, 1), 16, "mean"),
-                (5, (3, 2), 64, "last"),
-                (6, (1, 2, 3), 7, None),
-                (7, (2,), 12, "min"),
-                (8, (1,), 1, "last"),
-            ),
-            limit=40,
-        ),
-        "sampled",
-        "the texts are drawn as ours are, a token of each at a time, and those that ended first come first; aggregate: of the "
-        "scores of a text's steps, None: votes are not weighted",
-    ),
-    Recording(
-        "spec_rl",
-        "ShopeeLLM/Spec-RL",
-        "d5a7cd616dccf88613af679aeaba70aaf9284775",
-        "verl/utils/speculative_decoding.py, spec_cut_with_knobs and build_ctx",
-        spec_rl,
-        tabled(
-            "{seed} {lenience}",
-            "seed prompt before limit lenience apart",
-            [
-                (s, p, (*((5 * i * i + 3 * s + i * s) % 5 for i in range(n - 1)), 5), limit, round(e, 6), apart)
-                for s, p, n, limit, e, apart in (
-                    (1, (1, 2), 9, 16, math.exp(0.5), 0.8),
-                    (2, (1, 2), 9, 9, math.exp(0.5), 1.2),
-                    (3, (4, 0, 3), 16, 16, math.exp(0.5), 0.6),
-                    (4, (0,), 24, 30, 1.0, 0.3),
-                    (5, (1, 2, 3, 4), 12, 16, 4.0, 1.0),
-                    (6, (1, 2), 12, 12, 16.0, 2.5),
-                    (7, (1, 2), 12, 16, 0.5, 0.3),
-                    (8, (3, 3), 5, 12, 2.0, 1.2),
-                    (9, (3, 3), 20, 24, 8.0, 1.5),
-                )
-            ],
-            eos=(5,),
-        ),
-        "sampled",
-        "lenience: e to -bias; scale 1 and no threshold, as published; coins are read where odds are "
-        "below one. Old texts have an end; those that are kept whole are not written on",
-    ),
-]
+RECORDINGS = {
+    "rebase": rebase,
+    "weighted_voting": voting,
+    "spec_rl": spec_rl,
+}

@@ -130,12 +130,12 @@ def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False, verbose=False)
 
 
-def code_tokens(tokenizer: PreTrainedTokenizerFast, *, held: bool, seed: int = 0) -> np.ndarray:
+def code_tokens(tokenizer: PreTrainedTokenizerFast, *, held: bool) -> np.ndarray:
     """One side of the library as int32[n], files in shuffled order, `<|eos|>` after each."""
     import numpy as np
 
     texts = library_texts(held=held)
-    random.Random(f"decgraph-zoo files {seed}").shuffle(texts)
+    random.Random("decgraph-zoo files 0").shuffle(texts)
     ids: list[int] = []
     for text in texts:
         ids += [*encode(tokenizer, text), tokenizer.eos_token_id]
@@ -158,11 +158,10 @@ def canvas_examples(
     count: int,
     seed: int,
     *,
-    held: bool = False,
     kinds: tuple[str, ...] = KINDS,
 ) -> list[tuple[list[int], list[int]]]:
     """`count` tasks as (prompt ids, canvas ids): the answer, then `<|eos|>` to the end of `CANVAS` cells."""
-    source = stream(seed, held=held, kinds=kinds)
+    source = stream(seed, kinds=kinds)
     examples = []
     for _ in range(count):
         task = next(source)

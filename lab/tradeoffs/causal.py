@@ -21,6 +21,7 @@ from lab.tradeoffs.sweeps import Sweep, table
 
 X = ("target calls", "tokens/call", "layers", "stored", "repeated-4", "all rows", "rows", "z", "contrast", "all distinct-2")
 Y = ("greedy", "reward", "log p", "text log p", "over drafter")
+WORDS = {name: words for name, (words, _) in MEASURES.items()}
 SEED = 11
 LAYERS = {"target": 6, "smollm2": 30}
 PROSE = ("The history of the bicycle began", "Last winter our village decided that")
@@ -189,4 +190,4 @@ Of {total} sweeps, {shown} show the shape.
 
 ## Measures
 
-""" + "".join(f"- **{name}**: {words}.\n" for name, (words, _) in MEASURES.items())
+""" + "".join(f"- **{name}**: {words}.\n" for name, words in WORDS.items())

@@ -33,6 +33,13 @@ SETTINGS = {"length": CANVAS, "block": CANVAS, "steps": CANVAS}
 """Parameters of those that have them: one canvas, in one block, one token a step."""
 X = ("calls", "kv", "computed", "remasked", "order", "refiner calls")
 Y = ("agreement", "reward", "accuracy")
+WORDS = {
+    "calls": "model calls for a canvas",
+    "kv": "rows of keys and values read for a canvas",
+    "computed": "positions computed for a canvas",
+    "order": "pairs of positions decided from left to right, share",
+    "agreement": "positions as the base decoder has them, share",
+}
 
 HEADING = """# Trade-offs of masked models' decoders
 

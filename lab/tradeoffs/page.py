@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decgraph.bench.plots import COLOURS, MARKERS, one
+from decgraph.bench import plots
 from decgraph.bench.render import markdown_table
 from lab.pages import DOCS
 from lab.tradeoffs.sweeps import Kind, Numbers, Row, Sweep, current, kind_of, missing
@@ -70,7 +71,7 @@ def page(name: str, document: Mapping[str, Any]) -> str:
         parts.append(f"## {heading}\n")
         for stem, drawn in pictures:
             if drawn[0][0].heading == heading:
-                parts.append(f"![{', '.join(sweep.algorithm for sweep, _ in drawn)}](images/{stem}.png)\n")
+                parts.append(f"![{', '.join(sweep.algorithm for sweep, _ in drawn)}](images/{stem}.svg)\n")
         parts.append(markdown_table((HEADINGS, [cells(sweep, row) for sweep, row in members])))
     if lacking := [f"`{sweep.label}`" for sweep in missing(kind, document["rows"])]:
         parts.append(f"## Not measured yet\n\n{', '.join(lacking)}: `python -m lab tradeoffs {name} --missing`.\n")
@@ -115,16 +116,22 @@ def write(name: str, document: Mapping[str, Any]) -> None:
         x, y = axes_of(pairs[0][1]["points"], kind_of(name))
 
         def draw(axes: Any, pairs: Sequence[Pair] = pairs, x: str = x, y: str = y) -> None:
-            for n, (sweep, row) in enumerate(pairs):
-                across, up = [p[x] for p in row["points"]], [p[y] for p in row["points"]]
-                style = {"marker": MARKERS[n % len(MARKERS)], "color": COLOURS[n % len(COLOURS)]}
-                axes.plot(across, up, markersize=5, linewidth=1.2, label=f"{sweep.algorithm}, {sweep.knob}", **style)
-            axes.set_xlabel(f"{x} for a canvas" if name == "masked" else x)
-            axes.set_ylabel(y)
-            if all(p[x] > 0 for _, row in pairs for p in row["points"]):
+            kind, lines = kind_of(name), dict[tuple[tuple[float, float], ...], list[str]]()
+            for sweep, row in pairs:
+                words = sweep.algorithm, sweep.knob, "" if sweep.model == "target" else sweep.model
+                points = tuple((p[x], p[y]) for p in row["points"])
+                lines.setdefault(points, []).append(", ".join(filter(None, words)))
+            for n, (points, labels) in enumerate(lines.items()):  # what lies on each other stays visible
+                axes.plot(
+                    *zip(*points, strict=True), marker=plots.MARKERS[n], color=plots.colour(n), markersize=6.5 - n / 2,
+                    markerfacecolor="none", linestyle=("-", (0, (4, 2)))[n % 2], label=" = ".join(labels),
+                )  # fmt: skip
+            across = [place for points in lines for place, _ in points]
+            if min(across) > 0 and max(across) > 8 * min(across):
                 axes.set_xscale("log", base=2)
-            axes.grid(linewidth=0.4, alpha=0.5)
-            axes.legend(fontsize=8, loc="best", frameon=False)
-            axes.spines[["top", "right"]].set_visible(False)
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2g}" if value < 1 else f"{value:g}")
+            axes.set_xlabel(kind.WORDS.get(x, x))
+            axes.set_ylabel("\n".join(textwrap.wrap(kind.WORDS.get(y, y), 30)))
+            plots.legend(axes)
 
-        one(draw, DOCS / "images" / f"{stem}.png")
+        plots.one(draw, DOCS / "images" / f"{stem}.svg", 1.1 + 0.04 * len(pairs))

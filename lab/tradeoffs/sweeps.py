@@ -195,14 +195,15 @@ class Measurer(Protocol):
 
 class Kind(Protocol):
     """What a module of sweeps has: its table, the beginning of the page, the numbers that plots show across and up (the first
-    that was measured and differs), and a measurer, which is made once for all sweeps of a run, so that it may keep what they
-    share."""
+    that was measured and differs), numbers in words, and a measurer, which is made once for all sweeps of a run, so that it may
+    keep what they share."""
 
     SWEEPS: Sequence[Sweep]
     LEFT_OUT: Mapping[str, str]
     HEADING: str
     X: Sequence[str]
     Y: Sequence[str]
+    WORDS: Mapping[str, str]
     measurer: Callable[[], Measurer]
 
 

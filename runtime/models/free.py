@@ -123,8 +123,8 @@ class FreeModel(Layered):
 class FreeFeatures(Features):
     """An EAGLE head for a free target: its features are hashes too, and the target reads them out."""
 
-    def __init__(self, target: FreeModel, seed: int = 1, name: str = "") -> None:
-        super().__init__(target, name or f"{target.name}.features{seed}")
+    def __init__(self, target: FreeModel, seed: int = 1) -> None:
+        super().__init__(target, f"{target.name}.features{seed}")
         self.seed = seed
 
     def _feature(self, pairs: Sequence[tuple[Row, int | SoftCell]]) -> Row:
@@ -134,18 +134,14 @@ class FreeFeatures(Features):
 class FreeAdapter(Model):
     """A model from states to states, to stand between a free target's layers and its head (Kangaroo)."""
 
-    def __init__(self, target: FreeModel, seed: int = 1, layers: int = 1, name: str = "") -> None:
+    def __init__(self, target: FreeModel, seed: int = 1) -> None:
         self.kind = "layers"
-        self.seed, self.vocab, self.layers, self.exact = seed, target.vocab, layers, True
-        self.name = name or f"{target.name}.adapter{seed}"
-        self.family = f"free adapter({seed}, {layers}) of {target.family}"
+        self.seed, self.vocab, self.layers, self.exact = seed, target.vocab, 1, True
+        self.name = f"{target.name}.adapter{seed}"
+        self.family = f"free adapter({seed}, 1) of {target.family}"
 
     def apply(self, states: Mapping[int, Row]) -> dict[int, Row]:
         """The state at every position, from the states of the positions up to it."""
-        made = dict(states)
-        for layer in range(self.layers):
-            rows = {i: digest("adapter", self.seed, layer, i, made[i]) for i in made}
-            made = {
-                i: digest("adapter", self.seed, layer, made[i], tuple(rows[j] for j in sorted(rows) if j <= i)) for i in made
-            }
-        return made
+        rows = {i: digest("adapter", self.seed, 0, i, state) for i, state in states.items()}
+        below = lambda i: tuple(rows[j] for j in sorted(rows) if j <= i)
+        return {i: digest("adapter", self.seed, 0, state, below(i)) for i, state in states.items()}

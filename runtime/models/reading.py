@@ -17,8 +17,6 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.free import digest, small_weights
 from decgraph.runtime.models.interface import Model, Number, OfTarget, Path, Scores, Value, check_path
 
-GIVES = ("prob", "real", "int", "bool", "dist")
-"""What a head can give: a probability, a number, a class, yes or no, a distribution."""
 ROUNDING = 1e-5
 """How far beside 0..1 a probability may be."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.arguments import Tokenizing
 from decgraph.runtime.models.interface import Memory, Model, Path, Scores, SoftCell, check_path
 from decgraph.runtime.models.spelling import Spelling, numbered, retokenized, shared
 from decgraph.runtime.text import Tokenizer, has_tokenizer
@@ -29,24 +30,23 @@ def _of(model: Model) -> Spelling:
     named = getattr(getattr(module, "config", None), "name_or_path", "")
     for home in (model.home, model.family, named):
         if home and has_tokenizer(pathlib.Path(str(home))):
-            return of_tokenizer(pathlib.Path(str(home)), model)
+            return of_tokenizer(Tokenizer(pathlib.Path(str(home))), model)
     if any(kind.__module__.startswith("decgraph.runtime.models.hf") for kind in type(model).__mro__):
         raise DecError(
-            f"{model.name!r} is to share tokens with a model of another vocabulary, and has no tokenizer beside it",
+            f"the program asks for the texts of {model.name!r}'s tokens, and it has no tokenizer beside it",
             hint="load it from a folder that has a tokenizer.json",
         )
     return numbered(model.vocab.size)
 
 
-def of_tokenizer(folder: pathlib.Path, model: Model) -> Spelling:
-    """The spelling of a folder's tokenizer, for a model that may know fewer tokens."""
-    tokenizer = Tokenizer(folder)
-    pieces = tokenizer.detokenizer.pieces[: model.vocab.size]
-    names = ((tokenizer.spelled(t), t) for t, piece in enumerate(pieces) if not piece)
-    special = {name: t for name, t in names if name is not None}
+def of_tokenizer(tokenizer: Tokenizing, model: Model) -> Spelling:
+    """The spelling of a tokenizer, for a model that may know fewer tokens."""
+    known = tokenizer.detokenizer
+    pieces = known.pieces[: model.vocab.size]
+    special = {name: t for t, name in sorted(known.special.items()) if t < len(pieces)}
     ends = sorted(model.eos or ())
     first = ends[0] if ends else next(iter(special.values()), 0)
-    return Spelling(pieces, tokenizer.encode_part, special, first, tokenizer.encode)
+    return Spelling(pieces, getattr(tokenizer, "encode_part", tokenizer.encode), special, first, tokenizer.encode)
 
 
 class Speaking(Model):

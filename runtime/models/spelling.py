@@ -29,6 +29,13 @@ class Spelling:
         known = (self.pieces[t] for t in tokens if 0 <= t < len(self.pieces))
         return b"".join(known).decode("utf-8", "replace")
 
+    def token(self, text: str) -> int | None:
+        """The token that has this text, None where none does: the special one of that name; of several the one that the text
+        alone is read as, else the last."""
+        read = self.read(text, whole=False)
+        same = [t for t, piece in enumerate(self.pieces) if piece == text.encode()]
+        return self.names.get(text, read[0] if len(read) == 1 and read[0] in same else same[-1] if same else None)
+
     def read(self, text: str, *, whole: bool) -> tuple[int, ...]:
         """The tokens of a text, or of a whole one."""
         return tuple(int(t) for t in (self.whole if whole else self.encode)(text))

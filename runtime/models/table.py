@@ -337,10 +337,10 @@ class TableAdapter(Model):
     """An adapter from states to states for a table target: its state is the states it has seen, under its own
     seed."""
 
-    def __init__(self, target: TableModel, seed: int, name: str = "") -> None:
+    def __init__(self, target: TableModel, seed: int) -> None:
         self.kind = "layers"
         self.seed, self.vocab, self.context, self.exact = seed, target.vocab, target.context, True
-        self.name = name or f"{target.name}.adapter{seed}"
+        self.name = f"{target.name}.adapter{seed}"
         self.family = f"adapter {seed} of {target.family}"
 
     def apply(self, states: Mapping[int, Key]) -> dict[int, Key]:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
@@ -19,6 +20,26 @@ SHAPES = (  # by size; between them lie those that a search along one parameter 
     "3x1x1x1x1", "16", "6x2", "drafter_16", "table_16", "4x2x1", "4x2x1x1", "heads_24", "drafter_24", "4x2x2", "table_32",
     "drafter_32", "6x2x1x1x1x1", "8x2x1", "drafter_48", "8x4x1", "drafter_64", "heads_64",
 )  # fmt: skip
+
+
+class Entrant(NamedTuple):
+    """An algorithm with a setting, by which it is measured."""
+
+    algorithm: str
+    setting: Setting = ()
+
+    @property
+    def label(self) -> str:
+        """As `decgraph bench` takes and shows it: `speculative:gamma=6`."""
+        return self.algorithm + ":" * bool(self.setting) + ",".join(f"{name}={spelt(value)}" for name, value in self.setting)
+
+    def at(self, setting: Setting) -> Entrant:
+        """The same with another setting."""
+        return Entrant(self.algorithm, setting)
+
+    def moved(self, name: str, value: object) -> Entrant:
+        """The same with another value of one parameter."""
+        return self.at(tuple((n, value if n == name else v) for n, v in self.setting))
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,13 @@ def test_a_backend_says_what_it_has(name: str) -> None:
 
 def test_what_torch_does_not_lower_is_said() -> None:
     """Against the packages themselves: an op without a function under backends/torch is one that runs as its NumPy meaning."""
-    from decgraph.backends.torch.kit import TORCH
+    from decgraph.backends.torch.lowering import lower
     from decgraph.ir.values import Op
 
     assert {"automaton", "extern"} <= {o for o in TABLE if machine("torch").supports(o)}
     for opcode in ("normalize", "topk", "commit", "state.read"):
         assert machine("torch").supports(opcode) is None
-        assert TORCH.lower(Op(opcode, (), {"state": "s"}, (), ())).fn.__module__.startswith("decgraph.backends.torch.ops.")
+        assert lower(Op(opcode, (), {"state": "s"}, (), ())).fn.__module__.startswith("decgraph.backends.torch.ops.")
 
 
 def test_a_backend_must_say_what_it_has() -> None:

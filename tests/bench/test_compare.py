@@ -252,7 +252,7 @@ def test_a_contender_that_breaks_is_left_out() -> None:
 
     work = compare.work_of([BenchPrompt("a", (1,)), BenchPrompt("b", (2,))], 1)
     found = measure.measured([Fixed("early", 1), Fixed("late", 4), Fixed("never", -1)], work, MeasureSettings(rounds=2))
-    assert set(found.failed) == {"early", "late"} and set(found.times.wall) == {"never"}
+    assert set(found.failed) == {"early", "late"} and set(found.times.of("wall")) == {"never"}
     rows = measure.rows_of(found, {"early": [], "late": [], "never": ["early"]}, MeasureSettings(), None)
     assert [(row["algorithm"], row["kind"], row["tokens_per_call"]) for row in rows] == [
         ("never", k, 2.0) for k in ("all", "a", "b")

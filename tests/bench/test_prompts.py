@@ -29,6 +29,10 @@ def test_json_lines_have_kinds_and_messages(tmp_path: Path) -> None:
     one, two, three = prompts.read(file).texts
     assert (one.kind, one.text, two.kind, three.kind) == ("a", "one", "b", "prompts")
     assert two.where == f"{file}:2"
+    bodies = [{"body": {"model": "m", "messages": messages, "temperature": 0}}, {"messages": [{"role": "user", "content": [
+        {"type": "text", "text": "H"}, {"type": "text", "text": "i"}]}]}]  # fmt: skip
+    file.write_text("\n".join(map(json.dumps, bodies)), encoding="utf-8")  # requests, as a batch file or a proxy has them
+    assert [list(text.messages) for text in prompts.read(file).texts] == [messages, messages[1:]]
     assert list(two.as_messages()) == messages and one.as_messages() == ({"role": "user", "content": "one"},)
 
 
@@ -45,6 +49,8 @@ def test_json_lines_have_kinds_and_messages(tmp_path: Path) -> None:
     ('{"prompt": 3}', "p.jsonl:2: the prompt must be a text"),
     ('{"messages": []}', "p.jsonl:2: a message must have a role"),
     ('{"messages": [{"role": "user"}]}', "p.jsonl:2: a message must have a role"),
+    ('{"logger": "decgraph.serve", "status": 200}', "has no prompts: record the bodies of requests"),
+    ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "p.jsonl:2: a message must have a role"),
     ('{"prompt": "a", "kind": 3}', "p.jsonl:2: the kind must be a text"),
 ])  # fmt: skip
 def test_what_is_no_prompt_is_named_by_its_line(line: str, message: str, tmp_path: Path) -> None:
@@ -68,7 +74,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_there_are_some_of_every_kind_built_in() -> None:
     found = prompts.built_in().texts
     counts = {kind: sum(text.kind == kind for text in found) for kind in {text.kind for text in found}}
-    assert set(counts) == {"chat", "code", "copy-edit", "summary", "json"} and all(4 <= count <= 8 for count in counts.values())
+    assert set(counts) == {"chat", "code", "copy-edit", "summary", "json"} and set(counts.values()) == {8}
     assert len({text.text for text in found}) == len(found)
     assert [text.kind for text in prompts.taken(found, 1)] == ["chat", "code", "copy-edit", "summary", "json"]
 

@@ -28,7 +28,7 @@ def test_contenders_take_turns_within_every_request() -> None:
         assert {name for name, _ in group} == set("abc")
         assert {n for _, n in group} == {place % 4}
     assert len({tuple(name for name, _ in group) for group in groups}) > 1  # not always the same one first
-    assert all(len(values) == 20 for clock in (times.wall, times.cpu) for values in clock.values())
+    assert all(len(values) == 20 for clock in (times.of("wall"), times.of("cpu")) for values in clock.values())
 
 
 class Clocks:
@@ -53,7 +53,7 @@ class Clocks:
 def test_each_clock_counts_what_a_contender_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     clocks = Clocks(monkeypatch)
     times = alternated({"slow": clocks.takes([1, 9, 8], 4), "fast": clocks.takes([2, 3, 2], 2)}, 1, 3)
-    assert times.wall == {"slow": [1, 9, 8], "fast": [2, 3, 2]} and times.cpu == {"slow": [4] * 3, "fast": [2] * 3}
+    assert times.of("wall") == {"slow": [1, 9, 8], "fast": [2, 3, 2]} and times.of("cpu") == {"slow": [4] * 3, "fast": [2] * 3}
 
 
 def test_a_contender_that_fails_is_dropped_and_the_others_go_on() -> None:
@@ -70,8 +70,8 @@ def test_a_contender_that_fails_is_dropped_and_the_others_go_on() -> None:
         return 5 + n
 
     times = alternated({"fails": fails, "works": works}, 3, 2)
-    assert "no more" in str(times.failed["fails"]) and "fails" not in times.wall
-    assert times.tokens == {"works": [5, 6, 7, 5, 6, 7]} and len(times.cpu["works"]) == 6
+    assert "no more" in str(times.failed["fails"]) and "fails" not in times.of("wall")
+    assert times.of("tokens") == {"works": [5, 6, 7, 5, 6, 7]} and len(times.of("cpu")["works"]) == 6
     assert times.groups == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     assert sum(line.startswith("fails") for line in ran) == 2
 
@@ -87,7 +87,7 @@ def test_what_was_measured_before_ctrl_c_is_kept() -> None:
 
     times = alternated({"a": interrupted, "b": lambda n: n}, 2, 9)
     assert times.interrupted and len(times.groups) == 4  # the fifth group is not whole
-    assert {len(each) for clock in (times.wall, times.cpu, times.tokens) for each in clock.values()} == {4}
+    assert {len(each) for clock in (times.of("wall"), times.of("cpu"), times.of("tokens")) for each in clock.values()} == {4}
 
 
 def test_the_order_repeats_with_its_seed() -> None:

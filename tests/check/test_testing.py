@@ -64,6 +64,15 @@ def test_wrong_tokens_are_shown_side_by_side() -> None:
         testing.assert_refines(text, mode="tokens")
 
 
+def test_the_options_are_those_of_a_check() -> None:
+    """A wrong one is refused as `decgraph check` refuses it, and a limit of time is kept."""
+    assert testing.assert_refines("speculative", params={"gamma": 1}, models=1, compare=True).verdict == "proved"
+    with pytest.raises(DecError, match="no parameter `gama`"):
+        testing.assert_refines("speculative", params={"gama": 1})
+    with pytest.raises(AssertionError, match="seconds that it was given are over"):
+        testing.assert_refines("speculative", models=500, seconds=1e-9, derive=False)
+
+
 def test_nothing_claimed_and_wrong_modes_are_errors_of_the_caller() -> None:
     with pytest.raises(DecError, match="claims nothing"):
         testing.assert_claims(GREEDY)

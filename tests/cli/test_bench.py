@@ -178,7 +178,7 @@ def test_ctrl_c_keeps_what_was_measured(capsys: Capture, monkeypatch: pytest.Mon
     (["fast_dllm", "--baseline", "speculative"], "does not decode with a masked model"),
 ])  # fmt: skip
 def test_what_is_refused(arguments: list[str], message: str, capsys: Capture) -> None:
-    assert main(["bench", *arguments, *SHORT]) == 1
+    assert main(["bench", *arguments, *SHORT]) == 2
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said
 
@@ -188,13 +188,13 @@ def test_a_drafter_of_another_vocabulary_is_refused(folder: Path, capsys: Captur
         patch.setitem(weights.SIZES, "other", weights.LlamaSize(32, 2, 1, 4, 77))
         weights.random_llama("other").target.save_pretrained(tmp_path / "other")
     words = ["bench", "speculative", "--model", str(folder / "model"), "--drafter", str(tmp_path / "other"), *SHORT]
-    assert main(words) == 1
+    assert main(words) == 2
     assert "does not speak the vocabulary" in capsys.readouterr().err
 
 
 def test_a_run_in_which_every_algorithm_lacks_something_is_refused(folder: Path, capsys: Capture) -> None:
     for algorithms in (["speculative"], ["speculative", "eagle2"]):
-        assert main(["bench", *algorithms, "--model", str(folder / "model"), *SHORT]) == 1
+        assert main(["bench", *algorithms, "--model", str(folder / "model"), *SHORT]) == 2
         said = capsys.readouterr()
         assert "speculative cannot be measured: speculative needs a drafter" in said.err and said.out == ""
 
@@ -222,7 +222,7 @@ def test_nothing_is_measured_before_everything_is_bound(
     monkeypatch.setattr(masked, "measured", measuring)
     monkeypatch.chdir(folder)
     places = {"model": folder / "model", "shipped": decgraph.zoo.path("eagle")}
-    assert main(["bench", *(word.format(**places) for word in words), *SHORT]) == 1
+    assert main(["bench", *(word.format(**places) for word in words), *SHORT]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -29,9 +29,9 @@ WRONG: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "heads": (("convert", ".", "-o", "x.safetensors"), ("a folder",)),
     "table as csv": (("bench", "speculative", "-o", "x.csv"), ("--format table", "--format csv")),
     "csv as tex": (("bench", "speculative", "--format", "csv", "-o", "x.tex"), ("--format csv", "--format latex")),
-    "table as picture": (("bench", "speculative", "-o", "x.png"), ("--format table", "--plot FOLDER")),
+    "table as picture": (("bench", "speculative", "-o", "x.png"), ("--format table", "--plot FOLDER or FILE.pdf")),
     "measured": (("bench", "speculative", "--results", "x.csv"), ("JSON", "x.json")),
-    "drawn": (("bench", "speculative", "--plot", "x.pdf"), ("a folder",)),
+    "drawn": (("bench", "speculative", "--plot", "x.jpg"), ("a folder",)),
 }
 
 
@@ -42,7 +42,7 @@ def test_the_ending_of_another_format_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("prompts.txt").write_text("ab\n")
     words, said = WRONG[name]
-    assert main(words) == 1
+    assert main(words) == 2
     heard = capsys.readouterr().err
     assert all(one in heard for one in said), heard
     assert [path.name for path in Path().iterdir()] == ["prompts.txt"]

@@ -1,14 +1,18 @@
-"""`explain --cost`: as text and as JSON, with parameters that are known, and what is refused."""
+"""`explain --cost`: as text and as JSON, with parameters that are known, and what is refused; words of the language."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from decgraph.cli import output
+from decgraph import stdlib
+from decgraph.cli import output, words
 from decgraph.cli.main import main
+from decgraph.editor import function_lines
+from decgraph.editor.words import STATEMENT_LINES, WORD_LINES
 
 Capture = pytest.CaptureFixture[str]
 
@@ -48,9 +52,40 @@ def test_calls_of_a_policy_are_shown_with_their_clause_at_the_line_of_the_call(c
     ],
 )
 def test_refusals(arguments: list[str], word: str, capsys: Capture) -> None:
-    assert main(["explain", *arguments]) == 1
+    assert main(["explain", *arguments]) == 2
     out, err = capsys.readouterr()
     assert word in err and out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said", "user"),
+    [
+        ("entropy", "a function", "entropy(p: Dist) -> Value", "dream"),
+        ("match", "a rule of stdlib/rules.dec", "rule match(p: dist, children: draws):", "clasp"),
+        ("commit", "a statement", "commit tokens", "autoregressive"),
+        ("surest", "a function of stdlib/helpers.dec", "def surest(q: dist", "static_masked"),
+        ("path", "of index", "index.path(ctx, at_least = m", "dry"),
+        ("room", "a value", "how many tokens may still be committed", "beam"),
+        ("lru", "a type", "lru[", "lookahead"),
+    ],
+)
+def test_words(name: str, kind: str, said: str, user: str, capsys: Capture) -> None:
+    assert main(["explain", name]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{name}\n") and kind in out and said in out
+    assert main(["explain", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert user in found["used_by"] and name in found["example"][0], found
+    file, line = found["example"][1].split(":")
+    assert found["example"][0] in (Path(stdlib.__file__).parent / Path(file).name).read_text().splitlines()[int(line) - 1]
+
+
+def test_every_word_that_the_editors_know_is_explained() -> None:
+    methods = {of.partition(".")[2] for of in function_lines.method_lines()} - {""}
+    names = {*function_lines.function_lines(), *function_lines.type_lines(), *STATEMENT_LINES, *WORD_LINES, *methods}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "_uses", lambda *_: [])
+        assert [name for name in sorted(names) if words.word(name) is None] == []
 
 
 @pytest.mark.parametrize("arguments", [["explain", "speculative", "--cost"], ["compile", "lookahead", "--emit", "cost"]])

@@ -11,6 +11,11 @@ import pytest
 from decgraph.api import load
 from decgraph.cli.main import main
 
+PEAK = """algorithm peak(target: causal):
+    while not done:
+        commit argmax(target(ctx))
+
+"""
 Capture = pytest.CaptureFixture[str]
 
 
@@ -44,7 +49,7 @@ def test_values_are_in_the_file_and_a_file_that_is_there_stays(
     assert "at most 6 tokens" in capsys.readouterr().out
     text = (tmp_path / "prompt_lookup_vllm.py").read_text(encoding="utf-8")
     assert "'k': 6" in text and '"num_speculative_tokens": 6' in text and "(Yang et al., 2023)" in text
-    assert main(["export", "vllm", "prompt_lookup"]) == 1
+    assert main(["export", "vllm", "prompt_lookup"]) == 2
     assert "is there already" in capsys.readouterr().err
     assert main(["export", "vllm", "mirostat", "--set", "tau=3.5", "--json"]) == 0
     assert "PARAMS = {'tau': 3.5}" in (tmp_path / "mirostat_vllm.py").read_text(encoding="utf-8")
@@ -55,21 +60,31 @@ def test_values_are_in_the_file_and_a_file_that_is_there_stays(
 
 def test_refusals_say_why_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["export", "vllm", "speculative"]) == 1
+    assert main(["export", "vllm", "speculative"]) == 2
     err = capsys.readouterr().err
     assert "speculative cannot be exported for vllm" in err
     assert re.search(r"as logits: .*stdlib/speculative.dec: it calls `target`, `drafter`: the engine computes one model", err)
     text = load("prompt_lookup").text.replace("    refines autoregressive(target) in tokens\n", "")
     (tmp_path / "mine.dec").write_text(text)
-    assert main(["export", "vllm", "mine.dec"]) == 1
+    assert main(["export", "vllm", "mine.dec"]) == 2
     line = 1 + next(n for n, line in enumerate(text.splitlines()) if "verify t by" in line)
     assert f"as drafts: mine.dec:{line}: its verification by match is its own" in capsys.readouterr().err
-    assert main(["export", "sglang", "prompt_lookup", "--as", "dllm"]) == 1
+    assert main(["export", "sglang", "prompt_lookup", "--as", "dllm"]) == 2
     assert "as dllm" in (err := capsys.readouterr().err) and "as drafts" not in err
-    assert main(["export", "sglang", "prompt_lookup", "--as", "rows"]) == 1
+    assert main(["export", "sglang", "prompt_lookup", "--as", "rows"]) == 2
     assert "logits, drafts, dllm" in capsys.readouterr().err
-    assert main(["export", "vllm", "prompt_lookup", "--set", "k=99"]) == 1
+    assert main(["export", "vllm", "prompt_lookup", "--set", "k=99"]) == 2
     assert "must be in 1..64" in capsys.readouterr().err
-    assert main(["export", "vllm", "prompt_lookup", "--out", "/nowhere/x.py"]) == 1
+    assert main(["export", "vllm", "prompt_lookup", "--out", "/nowhere/x.py"]) == 2
     assert "cannot write" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.dec"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_refuted_claim_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = load("autoregressive").text.replace("while not done:", "refines peak(target) in distribution\n    while not done:")
+    (tmp_path / "mine.dec").write_text(PEAK + text.replace("autoregressive", "mine"))
+    assert main(["export", "vllm", "mine.dec"]) == 0
+    assert "what mine claims is refuted: decgraph check mine.dec" in capsys.readouterr().err
+    assert main(["export", "hf", "autoregressive"]) == 0 and "refuted" not in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_what_does_not_parse_stays(tmp_path: Path, tidy: str, capsys: pytest.Cap
     good, bad = tmp_path / "a.dec", tmp_path / "b.dec"
     good.write_text(LOOSE)
     bad.write_text(BROKEN)
-    assert main(["fmt", str(bad), str(good)]) == 1
+    assert main(["fmt", str(bad), str(good)]) == 2
     assert f"{bad}:1:" in capsys.readouterr().err
     assert (good.read_text(), bad.read_text()) == (tidy, BROKEN)
 
@@ -62,7 +62,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = tmp_path / "a.dec", tmp_path / "b.dec"
     good.write_text(LOOSE)
     bad.write_text(BROKEN)
-    assert main(["fmt", "--json", "--check", str(good), str(bad)]) == 1
+    assert main(["fmt", "--json", "--check", str(good), str(bad)]) == 2
     first, second = json.loads(capsys.readouterr().out)["files"]
     assert first == {"file": str(good), "changed": True}
     assert second["error"].startswith("error")
@@ -89,7 +89,7 @@ def test_files_that_cannot_be_written(
         return write(path, *given, **more)
 
     monkeypatch.setattr(Path, "write_text", refused)
-    assert main(["fmt", str(tmp_path)]) == 1
+    assert main(["fmt", str(tmp_path)]) == 2
     told = capsys.readouterr()
     assert f"cannot write {first}: Permission denied" in told.err and told.out == f"formatted {second}\n"
 
@@ -97,7 +97,7 @@ def test_files_that_cannot_be_written(
 def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     binary = tmp_path / "x.dec"
     binary.write_bytes(b"\xff\xfe")
-    assert main(["fmt", str(tmp_path / "none.dec"), str(binary)]) == 1
+    assert main(["fmt", str(tmp_path / "none.dec"), str(binary)]) == 2
     err = capsys.readouterr().err
     assert "No such file" in err
     assert "not UTF-8" in err

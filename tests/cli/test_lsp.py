@@ -13,7 +13,7 @@ from decgraph.cli.main import main
 
 
 def test_stdio_and_tcp_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lsp", "--tcp", "--stdio"]) == 1
+    assert main(["lsp", "--tcp", "--stdio"]) == 2
     assert "exclude each other" in capsys.readouterr().err
 
 
@@ -23,7 +23,7 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatc
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pygls", None)
     monkeypatch.setitem(sys.modules, "pygls.exceptions", None)
-    assert main(["lsp"]) == 1
+    assert main(["lsp"]) == 2
     said = capsys.readouterr().err
     assert "pygls, which is not installed" in said and "[editor]'" in said
 

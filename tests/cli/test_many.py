@@ -42,7 +42,7 @@ def test_what_each_commits_is_what_it_commits_alone(tables: None, prompts: str, 
 def test_what_does_not_go_together(
     more: list[str], words: str, tables: None, prompts: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", "speculative", "--prompts", prompts, *more]) == 1
+    assert main(["run", "speculative", "--prompts", prompts, *more]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -84,7 +84,7 @@ def test_messages_of_json_lines_go_through_the_chat_template(
     capsys.readouterr()
     system = {"role": "system", "content": "s"}
     assert asked == [messages, "d", [system, *messages], [system, {"role": "user", "content": "d"}]]
-    assert main(["run", "autoregressive", "--prompts", str(file)]) == 1
+    assert main(["run", "autoregressive", "--prompts", str(file)]) == 2
     assert "this model has no chat template" in capsys.readouterr().err
 
 
@@ -101,7 +101,7 @@ def test_a_line_that_is_no_prompt_is_named(
     file = tmp_path / "p.jsonl"
     file.write_text(f'"ab"\n{line}\n', encoding="utf-8")
     more = ["--out", str(tmp_path / "profile.toml")] if verb == "tune" else []
-    assert main([verb, "speculative", "--prompts", str(file), *more]) == 1
+    assert main([verb, "speculative", "--prompts", str(file), *more]) == 2
     err = capsys.readouterr().err
     assert words in err and ("p.jsonl:2" in err or verb == "tune")
 
@@ -109,7 +109,7 @@ def test_a_line_that_is_no_prompt_is_named(
 def test_files_that_have_none(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    assert main(["run", "autoregressive", "--prompts", str(empty)]) == 1
+    assert main(["run", "autoregressive", "--prompts", str(empty)]) == 2
     assert "has no prompts" in capsys.readouterr().err
-    assert main(["run", "autoregressive", "--prompts", str(tmp_path / "none.txt")]) == 1
+    assert main(["run", "autoregressive", "--prompts", str(tmp_path / "none.txt")]) == 2
     assert "cannot read" in capsys.readouterr().err

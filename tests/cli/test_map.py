@@ -187,7 +187,7 @@ main({asked(prompts, out)!r})
 def test_what_does_not_go_together_is_said_before_anything_is_written(
     more: list[str], words: str, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*asked(prompts, tmp_path / "o.jsonl"), *more]) == 1
+    assert main([*asked(prompts, tmp_path / "o.jsonl"), *more]) == 2
     assert words in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [prompts]
 
@@ -198,9 +198,9 @@ def test_another_file_of_results_is_not_written_over(
     out = tmp_path / "o.jsonl"
     assert main(asked(prompts, out)) == 0
     before = out.read_bytes()
-    assert main(asked(prompts, out)) == 1
+    assert main(asked(prompts, out)) == 2
     assert "--resume goes on with it" in capsys.readouterr().err
-    assert main(asked(prompts, out, "--seed", "1", "--resume")) == 1
+    assert main(asked(prompts, out, "--seed", "1", "--resume")) == 2
     assert "another seed" in capsys.readouterr().err
     assert out.read_bytes() == before
 
@@ -237,13 +237,13 @@ def test_workers_load_models_where_ray_reserves(
 def test_a_gpu_that_is_not_reserved_or_in_vain(
     words: list[str], said: str, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["map", str(prompts), "-a", "speculative", "-o", str(tmp_path / "out"), "--ray", *words]) == 1
+    assert main(["map", str(prompts), "-a", "speculative", "-o", str(tmp_path / "out"), "--ray", *words]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once(prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ray")
-    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray", "--address", "127.0.0.1:1")) == 1
+    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray", "--address", "127.0.0.1:1")) == 2
     assert "no Ray cluster at 127.0.0.1:1: " in capsys.readouterr().err
 
 
@@ -257,7 +257,7 @@ def test_ray_that_does_not_start_is_no_bug_of_ours(
         raise error("The current node timed out during startup.")
 
     monkeypatch.setattr(ray, "init", slow)
-    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray")) == 1
+    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray")) == 2
     said = capsys.readouterr().err
     assert "Ray did not start on this machine: The current node timed out" in said and "a bug in decgraph" not in said
 
@@ -266,7 +266,7 @@ def test_ray_that_is_not_installed_is_said(
     prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray")) == 1
+    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray")) == 2
     assert "[ray]'" in capsys.readouterr().err
 
 
@@ -290,14 +290,14 @@ def test_what_was_changed_between_a_run_and_its_resume_is_refused_by_name(
     assert decode(rows)[0] == 0
     out.write_text("\n".join(["", *out.read_text().splitlines()[:2], ""]))
     code, said = decode([rows[3], *rows], "--resume")
-    assert code == 1 and "another prompt for the row 0 and 1 more" in said
+    assert code == 2 and "another prompt for the row 0 and 1 more" in said
     assert decode(rows, "--resume")[0] == 0 and len(records_of(out)) == 4
     with torch.no_grad():
         module.lm_head.weight[7] *= -1
     module.save_pretrained(folder)
     code, said = decode(rows, "--resume")
-    assert code == 1 and "another content of target" in said
-    assert main(["map", str(prompts), "-a", "autoregressive", "-o", str(tmp_path / "p.out")]) == 1
+    assert code == 2 and "another content of target" in said
+    assert main(["map", str(prompts), "-a", "autoregressive", "-o", str(tmp_path / "p.out")]) == 2
     assert str(prompts) not in capsys.readouterr().err
 
 

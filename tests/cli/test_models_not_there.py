@@ -37,7 +37,7 @@ def test_before_torch(arguments: list[str], tmp_path: Path) -> None:
         [sys.executable, "-c", RUN, *(one.format_map(places) for one in arguments)],
         capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
-    assert said.returncode == 1, said
+    assert said.returncode == 2, said
     assert f"{tmp_path / 'none'} is not a folder with a model in it" in said.stderr and "try: " in said.stderr, said.stderr
     assert said.stdout.strip() == "False", said.stdout
 
@@ -47,4 +47,4 @@ def test_what_is_nearly_a_name() -> None:
         [sys.executable, "-m", "decgraph", "run", "autoregressive", "--prompt", "a", "--model", "smollm"],
         capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
-    assert said.returncode == 1 and "did you mean smollm2?" in said.stderr, said.stderr
+    assert said.returncode == 2 and "did you mean smollm2?" in said.stderr, said.stderr

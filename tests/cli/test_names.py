@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("words", "name"), NAMED)
 def test_another_name_answers_with_ours(words: list[str], name: str, capsys: Capture) -> None:
-    assert main.main(words) == 1
+    assert main.main(words) == 2
     assert f"it is {name} here" in capsys.readouterr().err
 
 
@@ -109,11 +110,11 @@ def test_the_default_temperature_is_one() -> None:
 
 
 def test_functions_have_stand_ins(capsys: Capture, tables: None) -> None:
-    assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3"]) == 1
+    assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3"]) == 2
     err = capsys.readouterr().err
     assert "needs the function `reward`: (str) -> float" in err and "--extern demo:reward" in err
     assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3", "--n", "2", "-q", "--extern", "demo:reward"]) == 0
-    assert main.main(["run", "best_of_n", "-p", "ab", "--extern", "demo:nothing"]) == 1
+    assert main.main(["run", "best_of_n", "-p", "ab", "--extern", "demo:nothing"]) == 2
 
 
 def test_every_function_of_the_library_has_a_stand_in() -> None:
@@ -122,3 +123,29 @@ def test_every_function_of_the_library_has_a_stand_in() -> None:
 
     called = {name for one in map(stdlib.entry, stdlib.names()) for name in one.externs}
     assert called == set(stand_ins.__all__)
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_option_goes_before_a_parameter_of_its_name(capsys: Capture, tables: None, tmp_path: Path) -> None:
+    file = tmp_path / "mine.dec"
+    file.write_text(
+        "algorithm mine(target: causal, out: int in 1..3 = 2):\n"
+        "    while not done:\n        x ~ target(ctx)\n        commit x\n"
+    )
+    page = str(tmp_path / "x.html")
+    assert main.main(["trace", str(file), "-p", "ab", "-n", "2", "--out", page]) == 0
+    assert "warning: --out is an option of decgraph trace; the parameter is --set out=..." in capsys.readouterr().err
+    assert main.main(["trace", str(file), "-p", "ab", "-n", "2", "-o", page, "--set", "out=3"]) == 0
+    assert main.main(["run", str(file), "-p", "ab", "-n", "2", "--out", "3"]) == 0, "run has no such option"
+    assert "is an option of decgraph run" not in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_folder_called_as_a_shipped_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """It is read where it is named, which is said; a model that is left out is the shipped one."""
+    monkeypatch.chdir(tmp_path)
+    Path("target").mkdir()
+    assert main.main(["run", "autoregressive", "-p", "ab", "-m", "target"]) == 2
+    assert capsys.readouterr().err.count("rename it for that one") == 1
+    assert main.main(["run", "autoregressive", "-p", "ab", "-n", "1"]) == 0
+    assert "rename" not in capsys.readouterr().err

@@ -55,6 +55,6 @@ def test_text_is_the_program_with_its_times(tables: None, capsys: Capture) -> No
     ],
 )
 def test_refusals(arguments: list[str], word: str, tables: None, capsys: Capture) -> None:
-    assert main(["profile", *arguments]) == 1
+    assert main(["profile", *arguments]) == 2
     out, err = capsys.readouterr()
     assert word in err and out == ""

@@ -61,6 +61,6 @@ def test_a_model_that_another_algorithm_takes_is_in_no_algorithm_s_way(
 
 
 def test_what_there_is_not(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert talked(monkeypatch, "", "nosuch") == 1
-    assert talked(monkeypatch, "", "speculative", "--system", "x") == 1
+    assert talked(monkeypatch, "", "nosuch") == 2
+    assert talked(monkeypatch, "", "speculative", "--system", "x") == 2
     assert "--system goes with --chat" in capsys.readouterr().err

@@ -72,7 +72,7 @@ def test_logprobs(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(got["logprobs"]) == len(got["top_logprobs"]) == len(got["tokens"])
     for token, logprob, best in zip(got["tokens"], got["logprobs"], got["top_logprobs"], strict=True):
         assert len(best) == 2 and best[0] == [token, logprob], "greedy: the likeliest"
-    assert main(["run", "speculative", "-p", "ab", "--logprobs", "2"]) == 1 and "--json" in capsys.readouterr().err
+    assert main(["run", "speculative", "-p", "ab", "--logprobs", "2"]) == 2 and "--json" in capsys.readouterr().err
 
 
 def test_the_same_seed_gives_the_same_tokens(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +144,7 @@ def test_no_prompt_says_what_to_give(
     stdin.isatty = lambda: terminal  # type: ignore[method-assign]
     monkeypatch.setattr("sys.stdin", stdin)
     monkeypatch.setattr("decgraph.cli.run.open_session", lambda *_: pytest.fail("models were read"))
-    assert main(["run", "prompt_lookup"]) == 1
+    assert main(["run", "prompt_lookup"]) == 2
     err = capsys.readouterr().err
     assert "there is no prompt" in err and all(option in err for option in ("--prompt ", "--prompts ", "--ids ", "stdin"))
 
@@ -172,15 +172,15 @@ def test_externs(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str
     file = str(tmp_path / "j.dec")
     got = as_json(capsys, file, "-p", "ab", "-n", "4", "--extern", f"{tmp_path}/mine.py:judge")
     assert len(got["tokens"]) == 4
-    assert main(["run", file, "-p", "ab"]) == 1
+    assert main(["run", file, "-p", "ab"]) == 2
     assert "needs the function `judge`" in capsys.readouterr().err
     assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/bad.py:judge"]) == 1
     assert "no opinion" in capsys.readouterr().err
     (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
-    assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/script.py:judge"]) == 1
+    assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/script.py:judge"]) == 2
     assert "script.py raised SystemExit: 0" in capsys.readouterr().err
     for wrong in ("mine.py", f"{tmp_path}/mine.py:other", f"{tmp_path}/none.py:judge"):
-        assert main(["run", file, "-p", "ab", "--extern", wrong]) == 1
+        assert main(["run", file, "-p", "ab", "--extern", wrong]) == 2
 
 
 def test_what_was_produced_is_kept_when_a_run_fails(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +236,7 @@ def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsy
     ],
 )
 def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", *arguments]) == 1
+    assert main(["run", *arguments]) == 2
     out, err = capsys.readouterr()
     assert word in err
     assert "Traceback" not in err
@@ -259,7 +259,7 @@ def test_wrong_models(
     model: str, word: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DECGRAPH_CACHE", str(tmp_path))  # another test may have fetched smollm2
-    assert main(["run", "speculative", "-p", "a", "--model", model]) == 1
+    assert main(["run", "speculative", "-p", "a", "--model", model]) == 2
     assert word in capsys.readouterr().err
 
 
@@ -267,11 +267,11 @@ def test_a_drafter_of_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureF
     other = shutil.copytree(decgraph.zoo.path("drafter"), tmp_path / "other")
     for file in other.glob("tokenizer*"):
         file.unlink()
-    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}"]) == 1
+    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}"]) == 2
     err = capsys.readouterr().err
     assert "`target` was left out, and no shipped model goes with the `drafter`" in err
     assert "--model target=FOLDER" in err
-    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}", "--model", "target=target"]) == 1
+    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}", "--model", "target=target"]) == 2
     assert "speak different vocabularies" in capsys.readouterr().err
 
 
@@ -289,7 +289,7 @@ def test_logits_that_are_not_numbers(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_prompts_longer_than_the_context(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "autoregressive", "-p", "x = 1\n" * 1200]) == 1
+    assert main(["run", "autoregressive", "-p", "x = 1\n" * 1200]) == 2
     assert "context length is 1024" in capsys.readouterr().err
 
 
@@ -309,7 +309,7 @@ def test_models_by_folder_and_by_name(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_model_without_its_parameter(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "autoregressive", "-p", "ab", "--model", "="]) == 1
+    assert main(["run", "autoregressive", "-p", "ab", "--model", "="]) == 2
     assert "--model target=FOLDER" in capsys.readouterr().err
 
 
@@ -327,7 +327,7 @@ def test_a_shipped_models_own_setting_is_not_overridden_in_silence(capsys: pytes
     common = ["run", "fast_dllm", "-p", "a", "--length", "8", "--block", "4"]
     assert main([*common, "-m", "model.mask_token=7"]) == 0
     assert "masked says that its mask_token is 2, and it is read with mask_token=7" in capsys.readouterr().err
-    assert main([*common, "-m", "model.mask_token="]) == 1
+    assert main([*common, "-m", "model.mask_token="]) == 2
     assert "has no value" in capsys.readouterr().err
 
 
@@ -339,7 +339,7 @@ def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setattr("decgraph.load", warned)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        assert main(["run", "autoregressive", "-p", "ab"]) == 1
+        assert main(["run", "autoregressive", "-p", "ab"]) == 2
     assert capsys.readouterr().err.startswith("warning: this was assumed\nerror: enough")
 
 
@@ -357,7 +357,7 @@ def test_the_summary_names_the_backend(backend: str, tables: None, capsys: pytes
 
 def test_half_of_a_surrogate_pair_is_no_prompt(capsys: pytest.CaptureFixture[str]) -> None:
     """A command line that is no UTF-8 has them; JSON can."""
-    assert main(["run", "autoregressive", "-p", os.fsdecode(b"a\xffb"), "--max-tokens", "2"]) == 1
+    assert main(["run", "autoregressive", "-p", os.fsdecode(b"a\xffb"), "--max-tokens", "2"]) == 2
     out, err = capsys.readouterr()
     assert "half of a surrogate pair" in err and "internal error" not in err and not out
 

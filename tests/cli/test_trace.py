@@ -114,5 +114,5 @@ def test_a_live_page_grows_and_then_rests(
     ],
 )
 def test_what_it_refuses(tables: None, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
-    assert main(["trace", "speculative", "-p", "ab", *words]) == 1
+    assert main(["trace", "speculative", "-p", "ab", *words]) == 2
     assert said in capsys.readouterr().err

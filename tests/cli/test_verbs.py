@@ -11,6 +11,7 @@ import pytest
 from lib.stdlib.table_models import NAMES
 
 from decgraph import stdlib
+from decgraph.cli import new
 from decgraph.cli.main import main
 from decgraph.ir.text import parse_module, print_module
 
@@ -77,7 +78,7 @@ def test_list_filters(filters: list[str], found: str, lacks: str, capsys: Captur
     assert main(["list", *filters, "--quiet"]) == 0
     names = capsys.readouterr().out.splitlines()
     assert found in names and lacks not in names and set(names) < set(stdlib.names())
-    assert main(["list", "--kind", "maksed"]) == 1
+    assert main(["list", "--kind", "maksed"]) == 2
     assert "one of causal" in capsys.readouterr().err
 
 
@@ -152,7 +153,7 @@ def test_check_all_goes_over_the_shelf(monkeypatch: pytest.MonkeyPatch, capsys: 
     ],
 )
 def test_refusals(arguments: list[str], word: str, capsys: Capture) -> None:
-    assert main(arguments) == 1
+    assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert word in err
     assert out == ""
@@ -162,7 +163,7 @@ def test_diagnostics_of_a_file_have_place_and_caret(tmp_path: Path, capsys: Capt
     file = tmp_path / "wrong.dec"
     file.write_text("algorithm wrong(target: causal):\n    while not done:\n        commit y\n")
     for verb in (["check"], ["compile"], ["explain"]):
-        assert main([*verb, str(file)]) == 1
+        assert main([*verb, str(file)]) == 2
         err = capsys.readouterr().err
         assert f"{file}:3:16" in err
         assert "^" in err
@@ -205,6 +206,12 @@ def test_graphs_are_dot_or_mermaid(capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert text.startswith('digraph "speculative" {')
     assert text.count("{") == text.count("}")
+    assert (
+        main(["compile", "secondary_remask", "--emit", "graph"]) == 0 and "canvas.put masked again" in capsys.readouterr().out
+    )
+    assert main(["compile", "jump_forward", "--emit", "graph"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r'label="line \d+/if, line \d+"', out) and re.search(r'label="line \d+/else, line \d+"', out)
     assert main(["compile", "speculative", "--emit", "graph", "--form", "mermaid"]) == 0
     assert capsys.readouterr().out.startswith("flowchart TD\n")
 
@@ -216,16 +223,22 @@ def test_explain_tells_lines_and_draws(capsys: Capture) -> None:
         assert word in out
 
 
-def test_new_writes_a_file_that_checks_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k == "search" else k for k in new.KINDS])
+def test_new_writes_a_file_that_checks_out(
+    kind: str, tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "mine"]) == 0
-    assert "wrote mine.dec" in capsys.readouterr().out
-    assert main(["fmt", "--check", "mine.dec"]) == 0
-    got = as_json(capsys, "check", "mine.dec", "--models", "2")
-    assert (got["name"], got["verdict"]) == ("mine", "proved")
-    assert main(["new", "mine"]) == 1
-    assert "--force" in capsys.readouterr().err
-    assert as_json(capsys, "new", "mine.dec", "--force") == {"name": "mine", "file": "mine.dec"}
+    assert main(["new", "own", "--kind", kind]) == 0
+    assert "wrote own.dec; next: decgraph run own.dec --prompt" in capsys.readouterr().out
+    assert "mine" not in Path("own.dec").read_text() and main(["fmt", "--check", "own.dec"]) == 0
+    few = ["--set", "length=2"] * (kind == "masked") + ["--set", "k=2"] * (kind == "search")
+    got = as_json(capsys, "check", "own.dec", "--models", "2", *few)
+    assert (got["name"], got["verdict"]) == ("own", "holds" if kind == "search" else "proved")
+    assert main(["run", "own.dec", "--prompt", "ab", "-n", "3", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["new", "own", "--kind", kind]) == 2 and "--force" in capsys.readouterr().err
+    assert as_json(capsys, "new", "own.dec", "--force") == {"name": "own", "file": "own.dec"}
+    assert main(["new", "own", "--kind", "none"]) == 2 and "head, masked, rule, search, speculative" in capsys.readouterr().err
 
 
 def test_kernels_and_how_steps_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,9 +52,9 @@ def test_path_alone_on_its_line(tmp_path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_model_that_is_not_there_is_a_user_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["zoo", "path", "medusa"]) == 1
+    assert main(["zoo", "path", "medusa"]) == 2
     assert capsys.readouterr().err == "error: the model medusa is not here\n  = try: train it\n"
-    assert main(["zoo", "path", "nosuch"]) == 1
+    assert main(["zoo", "path", "nosuch"]) == 2
 
 
 def test_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,21 @@ TEXTS = {
     "token_recycling": DESIGN["token_recycling"],
     "fast_dllm": DESIGN["fast_dllm"],
     **{n: program(n) for n in ("kangaroo", "apd", "freedave", "tetris", "pearl", "tli")},
+    "noted": """
+algorithm noted(target: causal, drafter: causal, gamma: int in 1..32 = 4):
+    refines autoregressive(target) in distribution
+    while not done:
+        draft t:
+            repeat gamma:
+                q = drafter(t.leaves)
+                note colon = max(q.raw[":"])
+                x ~ q
+                grow x
+        verify t by rejection against target(t)
+        if t.accepted.token[0] in ["the", " the"]:
+            note taken = len(t.accepted)
+        commit t.accepted
+""",
     "medusa": """
 rule typical(t: tree, p: dist[t.nodes], epsilon: prob = 0.09, delta: prob = 0.3):
     above = p[t.parent]

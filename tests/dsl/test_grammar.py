@@ -66,9 +66,13 @@ _SMALL = (
         "rule h(a: b -> c in 1..2?, d: e -> f in 1..2, g: h -> i?, j: k(1, 2, 3)[1, 2, 3] with l and m and n,"
         " o: p(1) with q):\n"
         "    refines f() when x\n    ensures a when b\n    keeps support of a when b\n"
-        "    state s: a.b.c.d[1] with e\n    noise g[a]: race\n    grow x with y = 1, z = 2, w = 3\n"
+        "    state s: a.b.c.d[1] with e\n    noise g[a]: race\n    note h = a\n    grow x with y = 1, z = 2, w = 3\n"
         "    draft t of c over steps: grow x\n    for a, b, c in d: grow x\n"
         "    if a: emit b\n    elif c: emit d\n    elif e: emit f\n    elif g: emit h\n"
+    ),
+    "rule i():\n"
+    + "".join(
+        f"    at most a calls{of}{per}{when}\n" for of in ("", " of b") for per in ("", " a token") for when in ("", " when c")
     ),
     "policy p():\n    otherwise:\n        reuse a, reuse b\n        reuse c\n        forget d, reuse e\n",
 )

@@ -92,7 +92,7 @@ def test_messages_that_are_none(talk: Any, word: str, session: Any) -> None:
 def test_a_model_without_a_template(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(decgraph.DecError, match="no chat template"):
         decgraph.run("autoregressive", TALK)
-    assert main(["run", "autoregressive", "-p", "hi", "--chat"]) == 1
+    assert main(["run", "autoregressive", "-p", "hi", "--chat"]) == 2
     assert "no chat template" in capsys.readouterr().err
 
 
@@ -107,7 +107,7 @@ def test_chat_on_the_command_line(folder: Path, session: Any, tmp_path: Path, ca
 
 
 def test_a_system_message_needs_a_chat(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "autoregressive", "-p", "hi", "--system", "Short."]) == 1
+    assert main(["run", "autoregressive", "-p", "hi", "--system", "Short."]) == 2
     assert "--system goes with --chat" in capsys.readouterr().err
 
 

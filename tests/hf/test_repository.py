@@ -119,11 +119,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = tmp_path / "it"
     assert main(["export", "hf", "eagle2", "--out", str(out)]) == 0
     assert f'custom_generate="{out}"' in capsys.readouterr().out
-    assert main(["export", "hf", "eagle2", "--out", str(out)]) == 1
+    assert main(["export", "hf", "eagle2", "--out", str(out)]) == 2
     assert "--force" in capsys.readouterr().err
     assert main(["export", "hf", "eagle2", "--out", str(out), "--force", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["files"]) == 4
-    assert main(["export", "hf", "no_such"]) == 1
+    assert main(["export", "hf", "no_such"]) == 2
     assert "error" in capsys.readouterr().err
 
 

@@ -104,7 +104,7 @@ def test_the_page_says_what_the_results_say(name: str) -> None:
     written, document = (DOCS / PAGES[name]).read_text("utf-8"), sweeps.load(name)
     assert written == page(name, document), f"python -m lab tradeoffs {name} --page-only"
     for stem, _ in charts(name, list(sweeps.current(sweeps.kind_of(name), document["rows"]))):
-        assert (DOCS / "images" / f"{stem}.png").is_file() and f"images/{stem}.png" in written
+        assert (DOCS / "images" / f"{stem}.svg").is_file() and f"images/{stem}.svg" in written
 
 
 @EVERY

@@ -98,7 +98,7 @@ print(json.dumps(told))
 def test_a_command_works_or_says_what_to_install(command: str, said: dict[str, tuple[int, str, str]]) -> None:
     code, out, err = said[command]
     if COMMANDS[command]:
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert "internal error" not in err
         assert err.splitlines()[-2].startswith("error: ")
         assert HINT in err.splitlines()[-1]

@@ -56,6 +56,14 @@ def test_a_release_needs_its_version_and_its_lines() -> None:
     assert done.returncode == 1 and f"the tag says 999.0, pyproject.toml {version[1]}" in done.stderr
 
 
+def test_a_release_tries_its_wheel_where_nothing_else_is() -> None:
+    assert (ROOT / ".ci" / "release").read_text(encoding="utf-8").endswith("\n.ci/wheel dist/*.whl\n")
+    for words, said in ((["wheel"], "which wheel"), (["wheel", "gone.whl"], "gone.whl"), (["setup", "wheel"], "which wheel")):
+        command = [str(ROOT / ".ci" / words[0]), *words[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        assert done.returncode == 1 and said in done.stderr
+
+
 def requirements(mode: str) -> list[str]:
     words = [sys.executable, str(ROOT / ".ci" / "requirements.py"), mode]
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout.splitlines()
@@ -84,4 +92,4 @@ def test_constraints_of_the_oldest_versions() -> None:
 
 def test_the_setup_refuses_a_mode_that_it_does_not_have() -> None:
     done = subprocess.run([str(ROOT / ".ci" / "setup"), "demon"], capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert done.returncode == 2 and "no mode demon: demo, dev or oldest" in done.stderr
+    assert done.returncode == 2 and "no mode demon: demo, dev, wheel or oldest" in done.stderr

@@ -21,6 +21,10 @@ BY_NAME = re.compile(r"pip3? install (?:-\S+ )*['\"]?decgraph(?!\w|[^\s'\"]* @ )
 SUFFIXES = {".py", ".md", ".js", ".html", ".toml", ".yml", ".json", ""}
 
 
+ONCE = "once it is published, `"
+"""What makes such a command true before the package is anywhere."""
+
+
 def told() -> list[Path]:
     """Files whose text a user may read: pages, sources with messages, the editor's extension, the Makefile."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
@@ -32,7 +36,7 @@ def test_nothing_says_to_install_by_name() -> None:
     found = []
     for path in told():
         text = path.read_text(encoding="utf-8", errors="ignore")
-        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in BY_NAME.finditer(text)]
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in BY_NAME.finditer(text.replace(ONCE + "pip", ""))]
     assert not found, "docs/install.md says what works:\n" + "\n".join(found)
 
 

@@ -285,6 +285,6 @@ def test_the_command_line_ends_with_the_message_and_1(case: str, tmp_path: Path,
     at = folder(tmp_path)
     spoil(at)
     for verb in (["run", "autoregressive", "-p", "Hello"], ["bench", "autoregressive", "--quick"], ["serve"]):
-        assert main([*verb, "--model", str(at)]) == 1
+        assert main([*verb, "--model", str(at)]) == 2
         said = capsys.readouterr().err
         assert word in said and "Traceback" not in said, said

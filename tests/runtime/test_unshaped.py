@@ -90,7 +90,7 @@ def test_the_command_line_refuses(verb: str, capsys: pytest.CaptureFixture[str],
     prompts, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
     prompts.write_text("a\n")
     given = ["best_first_beam", "--prompt", "a"] if verb == "run" else [str(prompts), "-a", "best_first_beam", "-o", str(out)]
-    assert main([verb, *given, "--max-tokens", "2", "--repetition-penalty", "1.3"]) == 1
+    assert main([verb, *given, "--max-tokens", "2", "--repetition-penalty", "1.3"]) == 2
     assert "repetition_penalty would change nothing" in capsys.readouterr().err
     assert not out.exists()
 
@@ -160,4 +160,4 @@ def test_a_parameter_that_a_setting_would_hide_is_refused_with_its_place(tmp_pat
         ["compile", str(file)],
         ["check", str(file)],
     ):
-        assert main(verb) == 1
+        assert main(verb) == 2

@@ -277,5 +277,5 @@ def test_a_client_that_goes_away_is_logged_and_counted(
 
 @pytest.mark.parametrize("origin", ["ui.example", "https://ui.example/chat", "https://ui.example/"])
 def test_the_origin_of_a_page_is_checked(origin: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--cors", origin]) == 1
+    assert main(["serve", "--cors", origin]) == 2
     assert "no origin of a page" in capsys.readouterr().err

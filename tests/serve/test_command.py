@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_port_that_is_taken(capsys: Capture) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert main(["serve", "--port", str(taken.getsockname()[1])]) == 1
+        assert main(["serve", "--port", str(taken.getsockname()[1])]) == 2
     assert "--port 0" in capsys.readouterr().err
 
 
@@ -82,7 +83,7 @@ def test_a_port_that_is_taken(capsys: Capture) -> None:
     ],
 )
 def test_what_cannot_be_served(capsys: Capture, words: list[str], said: str) -> None:
-    assert main(["serve", "--port", "0", *words]) == 1
+    assert main(["serve", "--port", "0", *words]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -98,7 +99,7 @@ def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
         return find(name, *more, **named)
 
     monkeypatch.setattr("builtins.__import__", missing)
-    assert main(["serve", "--port", "0"]) == 1
+    assert main(["serve", "--port", "0"]) == 2
     assert "[serve]'" in capsys.readouterr().err
 
 
@@ -130,3 +131,28 @@ def test_heads_are_attached_to_the_model_that_others_use() -> None:
     got = session.run(request_for(session, "def main():\n", max_tokens=8))
     assert got.error is None and got.tokens == decgraph.run("medusa", "def main():\n", max_tokens=8).tokens
     assert len({id(getattr(m, "net", m)) for m in made.models()}) == 1
+
+
+def test_a_request_without_an_algorithm_gets_the_choice_for_the_load(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A request that names one, or parameters, gets what it names; a server's own load is how many are computed or wait."""
+    import decgraph
+    from decgraph.serve.service import Service
+
+    one, other = decgraph.load("speculative"), decgraph.load("prompt_lookup")
+    made = Catalogue(["autoregressive"], loads=[(1, one, {"gamma": 2}), (3, other, {"k": 4}), (8, one, {"gamma": 1})])
+    assert made.ids() == ["decgraph", "decgraph:speculative", "decgraph:prompt_lookup", "decgraph:autoregressive"]
+    expected = [(0, one, 2), (1, one, 2), (2, other, 4), (7, one, 1), (40, one, 1)]
+    for busy, chosen, first in expected:
+        made.busy = lambda n=busy: n
+        session = made.session("decgraph")
+        assert session.function.name == chosen.name and next(iter(session.params.values())) == first
+    assert made.session("decgraph:autoregressive").function.name == "autoregressive"
+    assert made.session("decgraph", None, {"gamma": 5}).params["gamma"] == 5
+    assert len(made.every_session()) == 6 and len({id(m) for s in made.every_session() for m in s.models.values()}) <= 4
+    service = Service(made)
+    assert made.busy() == 0 == len(service.worker)
+    assert main(["serve", "--tuned", str(tmp_path / "none.toml")]) == 1 and "cannot read" in capsys.readouterr().err
+    (tmp_path / "p.toml").write_text('format = 2\n[[loads]]\nbatch = 1\nalgorithm = "speculative"\nparams = { gamma = "99" }\n')
+    assert main(["serve", "--tuned", str(tmp_path / "p.toml")]) == 1 and "`gamma` is 99" in capsys.readouterr().err

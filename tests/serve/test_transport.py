@@ -61,7 +61,7 @@ def test_https_keys_a_proxy_and_traces(catalogue: Any, tmp_path: Path) -> None:
     ],
 )
 def test_options_that_cannot_be(words: list[str], said: str, capsys: Any) -> None:
-    assert main(["serve", *words]) == 1
+    assert main(["serve", *words]) == 2
     assert said in capsys.readouterr().err
 
 

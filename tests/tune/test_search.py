@@ -1,250 +1,326 @@
-"""Searching by measurement, on a machine that is made up: where the best setting is, is known."""
+"""The search and the whole of tuning on contenders that take made-up times: what is found, and that noise decides nothing."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from decgraph.bench import search, timing
+from decgraph.bench.contenders import ContenderRun
+from decgraph.bench.measure import BenchWork
+from decgraph.bench.race import Race
+from decgraph.bench.tuner import LEAST_PAIRS, Tuner
 from decgraph.errors import DecError
-from decgraph.runtime.request import Request
-from decgraph.runtime.trace import Stats
-from decgraph.runtime.tune import search
-from decgraph.runtime.tune.space import Axis, Setting, smallest
-from decgraph.runtime.tune.trial import LEAST_PAIRS, Figures, Interrupted, TrialRun, Trials
-from decgraph.runtime.tune.tuner import Tuner
+from decgraph.runtime.tune.space import Axis, Entrant, smallest
 
 DEPTH = Axis("depth", "int", tuple(range(1, 13)), 6)
 BUDGET = Axis("budget", "int", (1, 2, 4, 8, 16, 32, 59, 64, 128), 59)
-DEFAULT: Setting = (("depth", 6), ("budget", 59))
-BEST: Setting = (("depth", 3), ("budget", 16))
+DEFAULT = Entrant("a", (("depth", 6), ("budget", 59)))
+BEST = Entrant("a", (("depth", 3), ("budget", 16)))
+PROMPTS = 3
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Clocks that stand still but for what contenders say they took."""
+    clock = SimpleNamespace(now=0.0)
+    clock.perf_counter = clock.process_time = lambda: clock.now
+    monkeypatch.setattr(timing, "time", clock)
+    return clock
 
 
 @dataclass
 class Machine:
-    """A runner whose settings take the seconds that `seconds` says, with some noise and a drift that all share."""
+    """Opens contenders that take the seconds that `seconds` says of an algorithm and its values, with some noise and a drift
+    that all share."""
 
-    seconds: Callable[[dict[str, Any]], float]
+    clock: Any
+    seconds: Callable[..., float]
     noise: float = 0.03
-    tokens: Callable[[Setting, int], tuple[int, ...]] = lambda chosen, number: (number,) * 32
-    requests: list[Request] = field(default_factory=lambda: [Request((1, 2)), Request((3, 4)), Request((5, 6))])
+    tokens: Callable[[Entrant, int], tuple[int, ...]] = lambda chosen, number: (number,) * 32
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     drift: float = 1.0
-    ran: list[Setting] = field(default_factory=list)
+    ran: list[Entrant] = field(default_factory=list)
+    stop: int = -1
 
-    def settle(self) -> None:
-        pass
-
-    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> TrialRun:
-        if max_tokens is None:
-            self.ran.append(chosen)
-        self.drift *= self.rng.lognormvariate(0, 0.02)
-        took = self.seconds(dict(chosen)) * self.drift * self.rng.lognormvariate(0, self.noise) * (1 + number)
-        return TrialRun(self.tokens(chosen, number), took, Stats(tokens=32, target_calls=8))
+    def __call__(self, one: Entrant) -> Any:
+        return Fake(self, one)
 
 
-def bowl(values: dict[str, Any]) -> float:
+@dataclass
+class Fake:
+    """An entrant as a contender."""
+
+    machine: Machine
+    one: Entrant
+    limit: int = 32
+    params = algorithm = session = None
+
+    @property
+    def label(self) -> str:
+        return self.one.label
+
+    def __call__(self, number: int) -> int:
+        return 32
+
+    def observed(self, number: int) -> ContenderRun:
+        m = self.machine
+        if len(m.ran) == m.stop:
+            raise KeyboardInterrupt
+        m.ran.append(self.one)
+        m.drift *= m.rng.lognormvariate(0, 0.02)
+        took = m.seconds(self.one) * m.drift * m.rng.lognormvariate(0, m.noise) * (1 + number) * self.limit / 32
+        m.clock.now += took
+        return ContenderRun([m.tokens(self.one, number)[: self.limit]], 8)
+
+
+def bowl(one: Entrant) -> float:
     """Seconds, least at BEST."""
+    values: Any = dict(one.setting)
     return 1 + 0.1 * abs(values["depth"] - 3) + 0.15 * abs(values["budget"].bit_length() - 5)
 
 
-def trials(machine: Any, **options: Any) -> Trials:
-    return Trials(machine, DEFAULT, **options)
-
-
-def test_runs_without_tokens_have_no_speed() -> None:
-    """A prompt may fill the context: nothing is committed, by any setting."""
-    tuner = Tuner(trials(Machine(bowl, tokens=lambda chosen, number: ())), [DEPTH, BUDGET], seconds=0.05)
-    assert tuner.tune().kept_default
+def race(machine: Machine, base: Entrant = DEFAULT, prompts: int = PROMPTS, **options: Any) -> Race:
+    work = BenchWork(tuple(((n, n + 1),) for n in range(prompts)), ("all",) * prompts)
+    return Race(base, machine, work, limit=32, **options)
 
 
 def plenty() -> float:
     return 1e9
 
 
+def test_runs_without_tokens_have_no_speed(clock: Any) -> None:
+    """A prompt may fill the context: nothing is committed, by any setting."""
+    assert tune(Machine(clock, bowl, tokens=lambda chosen, number: ())).kept_base
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_descent_finds_the_best_and_does_not_try_all(seed: int) -> None:
-    machine = Machine(bowl, rng=random.Random(seed))
-    met = trials(machine)
-    found = search.descend(met, [DEPTH, BUDGET], DEFAULT, plenty)
-    assert bowl(dict(found)) <= 1.1, found
+def test_descent_finds_the_best_and_does_not_try_all(seed: int, clock: Any) -> None:
+    machine = Machine(clock, bowl, rng=random.Random(seed))
+    found = search.descend(race(machine), [DEPTH, BUDGET], DEFAULT, plenty)
+    assert bowl(found) <= 1.1, found
     assert len(set(machine.ran)) < len(DEPTH.values) * len(BUDGET.values) / 2
 
 
-def test_halving_ranks_and_runs_the_good_ones_more() -> None:
-    machine = Machine(bowl)
-    met = trials(machine)
-    settings = [(("depth", d), ("budget", 16)) for d in range(1, 9)]
-    ranked = search.halved(met, settings, plenty)
-    assert ranked[0] == BEST and set(ranked) == set(settings)
-    assert met.of(ranked[0]).runs > met.of(ranked[-1]).runs
+def test_halving_drops_the_slow_and_runs_the_good_ones_more_and_longer(clock: Any) -> None:
+    met = race(Machine(clock, bowl))
+    entrants = [Entrant("a", (("depth", d), ("budget", 16))) for d in range(1, 9)] + [
+        Entrant("b", (("depth", 60), ("budget", 1)))
+    ]
+    told: list[str] = []
+    ranked = search.halved(met, entrants, plenty, tokens=8, told=told.append)
+    assert ranked[0] == BEST and set(ranked) == set(entrants)
+    assert met.ran(ranked[0]) > met.ran(ranked[-2]) > met.ran(ranked[-1]) == 1  # b was so slow that one run was enough
+    assert met.found.ran[BEST.label][0].count == 32 and met.found.ran[entrants[7].label][0].count == 8
+    assert "6 of 9 ran 8 tokens" in told[0] and BEST.label in told[-1]
 
 
-def test_time_that_is_up_ends_the_search() -> None:
-    machine = Machine(bowl)
-    assert search.descend(trials(machine), [DEPTH, BUDGET], DEFAULT, lambda: 0.0) == DEFAULT
+def test_what_there_is_no_time_for_comes_last(clock: Any) -> None:
+    left = iter([5.0] * 3 + [0.0] * 100)
+    entrants = [Entrant("a", (("depth", d), ("budget", 16))) for d in range(1, 13)]
+    met = race(Machine(clock, bowl))
+    ranked = search.halved(met, entrants, lambda: next(left))
+    assert ranked[0] == BEST and set(ranked[6:]) == set(entrants[6:]) and not any(met.ran(one) for one in entrants[6:])
+
+
+def test_time_that_is_up_ends_the_search(clock: Any) -> None:
+    machine = Machine(clock, bowl)
+    assert search.descend(race(machine), [DEPTH, BUDGET], DEFAULT, lambda: 0.0) == DEFAULT
     assert not machine.ran
     left = iter([5.0] * 6 + [0.0] * 1000)
-    search.descend(trials(machine), [DEPTH, BUDGET], DEFAULT, lambda: next(left))
+    search.descend(race(machine), [DEPTH, BUDGET], DEFAULT, lambda: next(left))
     assert 0 < len(set(machine.ran)) < 12
-    clock = iter([10.0, 11.0, 14.0])
-    left_of_3 = search.until(3, lambda: next(clock))
+    times = iter([10.0, 11.0, 14.0])
+    left_of_3 = search.until(3, lambda: next(times))
     assert (left_of_3(), left_of_3()) == (2.0, -1.0)
 
 
-def test_what_cannot_run_is_passed_over_and_said() -> None:
-    def seconds(values: dict[str, Any]) -> float:
-        if values["depth"] < 5:
+def test_what_cannot_run_is_passed_over_and_said(clock: Any) -> None:
+    def seconds(one: Entrant) -> float:
+        if dict(one.setting)["depth"] < 5:
             raise DecError("the head is not that shallow")
-        return bowl(values)
+        return bowl(one)
 
-    met = trials(Machine(seconds))
+    met = race(Machine(clock, seconds))
     found = search.descend(met, [DEPTH], DEFAULT, plenty)
-    assert dict(found)["depth"] == 5
-    assert met.of((("depth", 4), ("budget", 59))).failed == "the head is not that shallow"
+    assert dict(found.setting)["depth"] == 5
+    assert "not that shallow" in str(met.failed[DEFAULT.moved("depth", 4).label])
 
 
-def test_a_default_that_cannot_run_is_an_error() -> None:
-    def seconds(values: dict[str, Any]) -> float:
+def test_a_base_that_cannot_run_is_an_error(clock: Any) -> None:
+    def seconds(one: Entrant) -> float:
         raise DecError("no such head")
 
     with pytest.raises(DecError, match="no such head"):
-        Tuner(trials(Machine(seconds)), [DEPTH]).tune()
+        tune(Machine(clock, seconds), [DEPTH])
 
 
 # -- the whole of it
 
 
-def tune(machine: Any, axes: list[Axis] | None = None, rounds: int = 120, **options: Any):
+def tune(machine: Machine, axes: list[Axis] | None = None, rounds: int = 120, **options: Any) -> Any:
     """Tune with as much time as this many requests of the default take."""
-    tuner = Tuner(trials(machine, **options), axes or [DEPTH, BUDGET], seconds=1.0)
-    tuner.seconds_left = plenty
-    spent = lambda: 1.0 - len(machine.ran) / (8 * rounds)
-    # `until` is by the clock: what is made up has its own
-    return with_clock(tuner, spent)
+    mine = axes or [DEPTH, BUDGET]
+    return within(machine, rounds, Tuner(race(machine, **{"prompts": PROMPTS, **options}), [DEFAULT], lambda _: mine, seconds=1.0))
 
 
-def with_clock(tuner: Tuner, left: Callable[[], float]):
+def within(machine: Machine, rounds: int, tuner: Tuner) -> Any:
     before = search.until
-    search.until = lambda seconds, clock=None: left
+    search.until = lambda seconds, clock=None: lambda: 1.0 - len(machine.ran) / (8 * rounds)  # type: ignore[assignment]
     try:
         return tuner.tune()
     finally:
         search.until = before
 
 
-def test_the_best_is_chosen_and_confirmed() -> None:
-    found = tune(Machine(bowl))
-    assert bowl(dict(found.chosen)) <= 1.1 and not found.kept_default and not found.interrupted
-    figures = found.finals[found.chosen]
-    assert figures.ratio == pytest.approx(bowl(dict(DEFAULT)) / bowl(dict(found.chosen)), rel=0.05)
-    assert len(figures.ratios) >= LEAST_PAIRS and found.enough
+def test_the_best_is_chosen_and_confirmed(clock: Any) -> None:
+    found = tune(Machine(clock, bowl))
+    assert bowl(found.chosen) <= 1.1 and not found.kept_base and not found.interrupted
+    ratio = found.ratio(found.chosen)
+    assert ratio.value == pytest.approx(bowl(DEFAULT) / bowl(found.chosen), rel=0.05)
+    assert ratio.n == PROMPTS and len(found.finals.times.groups) >= LEAST_PAIRS and found.enough
+    assert found.rows[found.chosen.label]["ratios"][DEFAULT.label]["wall"]["n"] == PROMPTS
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_default_far_from_the_best_is_left_at_once(seed: int) -> None:
+def test_a_default_far_from_the_best_is_left_at_once(seed: int, clock: Any) -> None:
     """Every row costs, so the least drafts are ten times as fast: few runs find that, though both parameters must change."""
-    machine = Machine(lambda v: 0.05 * v["depth"] * v["budget"] ** 0.8, rng=random.Random(seed))
-    found = tune(machine, rounds=12)
-    assert dict(found.chosen) == {"depth": 1, "budget": 1}
+
+    def seconds(one: Entrant) -> float:
+        values: Any = dict(one.setting)
+        return 0.05 * values["depth"] * values["budget"] ** 0.8
+
+    found = tune(Machine(clock, seconds, rng=random.Random(seed)), rounds=12)
+    assert dict(found.chosen.setting) == {"depth": 1, "budget": 1}
 
 
 def test_listed_values_and_those_that_change_tokens_are_no_beginning() -> None:
     listed = Axis("depth", "int", (2, 6, 12), 6, listed=True)
     lossy = Axis("budget", "int", (1, 59, 128), 59, changes=True)
-    assert smallest([listed, lossy], DEFAULT) == DEFAULT
-    assert smallest([DEPTH, BUDGET], DEFAULT) == (("depth", 1), ("budget", 1))
+    assert smallest([listed, lossy], DEFAULT.setting) == DEFAULT.setting
+    assert smallest([DEPTH, BUDGET], DEFAULT.setting) == (("depth", 1), ("budget", 1))
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_where_all_are_alike_the_default_stays(seed: int) -> None:
-    """Noise alone makes some setting look best; it must not be chosen for that."""
-    found = tune(Machine(lambda values: 1.0, noise=0.1, rng=random.Random(seed)))
-    assert found.kept_default and found.chosen == DEFAULT
+def test_where_all_are_alike_the_default_stays(clock: Any) -> None:
+    """Noise alone makes some setting look best; it must not be chosen for that, but for once in twenty times."""
+    machines = [Machine(clock, lambda one: 1.0, noise=0.1, rng=random.Random(seed)) for seed in range(8)]
+    assert sum(not tune(machine, rounds=60, prompts=8).kept_base for machine in machines) <= 1
 
 
-def test_a_default_that_is_best_stays() -> None:
-    assert tune(Machine(lambda v: 2 - 0.5 * (v["depth"] == 6) - 0.5 * (v["budget"] == 59))).kept_default
+def test_a_default_that_is_best_stays(clock: Any) -> None:
+    def seconds(one: Entrant) -> float:
+        return 2 - 0.5 * (dict(one.setting)["depth"] == 6) - 0.5 * (dict(one.setting)["budget"] == 59)
+
+    assert tune(Machine(clock, seconds)).kept_base
 
 
-def test_ctrl_c_keeps_what_is_measured() -> None:
-    class Stopped(Machine):
-        def run(self, chosen: Setting, number: int, **options: Any) -> TrialRun:
-            if len(self.ran) == 300:
-                raise Interrupted
-            return super().run(chosen, number, **options)
+PLAIN = Entrant("plain")
+SPEED = {"plain": 1.0, "slow": 1.4, "even": 1.0, "fast": 0.9, "deep": 1.3}
 
-    found = tune(Stopped(bowl))
-    assert found.interrupted and not found.kept_default and bowl(dict(found.chosen)) < bowl(dict(DEFAULT))
 
-    class AtOnce(Machine):
-        def run(self, chosen: Setting, number: int, **options: Any) -> TrialRun:
-            raise KeyboardInterrupt
+def speeds(one: Entrant) -> float:
+    """`deep` is the fastest of all with a depth that is not its default's; of the others depths change nothing."""
+    deep = 0.08 * abs(dict(one.setting).get("depth", 0) - 3) - 0.6 if one.algorithm == "deep" else 0.0
+    return SPEED[one.algorithm] + deep
 
-    found = tune(AtOnce(bowl))
-    assert found.interrupted and found.kept_default and found.figures(DEFAULT).rate == 0
+
+def among(machine: Machine, names: list[str], rounds: int = 400, prompts: int = 8) -> Any:
+    """Choose among algorithms, of which `deep` and `slow` have a depth."""
+    entrants = [Entrant(name, (("depth", 6),) if name in ("deep", "slow") else ()) for name in names]
+    tuner = Tuner(race(machine, PLAIN, prompts), entrants, lambda one: [DEPTH] if one.setting else [], seconds=1.0)
+    return within(machine, rounds, tuner)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_algorithm_is_chosen_with_its_parameters_tuned(seed: int, clock: Any) -> None:
+    found = among(Machine(clock, speeds, rng=random.Random(seed)), ["slow", "even", "fast", "deep"])
+    assert found.chosen.algorithm == "deep" and abs(dict(found.chosen.setting)["depth"] - 3) <= 1
+    assert found.ratio(found.chosen).n == 8 and found.base == PLAIN
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_faster_than_plain_decoding(seed: int, clock: Any) -> None:
+    machine = Machine(clock, speeds, noise=0.1, rng=random.Random(seed))
+    assert among(machine, ["slow", "even"]).kept_base
+
+
+def test_what_is_fast_on_one_prompt_of_five_is_not_sure(clock: Any) -> None:
+    """An interval counts prompts: many runs of one that is twice as fast do not show that others are."""
+
+    def seconds(one: Entrant) -> float:
+        return 1.0
+
+    machine = Machine(clock, seconds, noise=0.01)
+    plain = Fake.observed
+
+    def observed(self: Fake, number: int) -> ContenderRun:
+        before = clock.now
+        made = plain(self, number)
+        if self.one.algorithm == "fast":
+            clock.now = before + (clock.now - before) * (0.4 if number == 0 else 1.02)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fake, "observed", observed)
+        found = among(machine, ["fast"], prompts=5, rounds=100)
+    assert found.kept_base and found.ratio(Entrant("fast")).value > 1.1
+
+
+def test_ctrl_c_keeps_what_is_measured(clock: Any) -> None:
+    for stop in (100, 150, 200):  # in the search, and in the final rounds
+        machine = Machine(clock, bowl, noise=0.01, stop=stop)
+        found = tune(machine, rounds=100)
+        assert found.interrupted and not found.kept_base and found.judged and bowl(found.chosen) < bowl(DEFAULT)
+        assert DEFAULT.label in found.rows
+    found = tune(Machine(clock, bowl, stop=0))
+    assert found.interrupted and found.kept_base and not found.judged and not found.rows
 
 
 # -- tokens
 
 
-def other_tokens(chosen: Setting, number: int) -> tuple[int, ...]:
-    return (1, 2, 3, 4) if dict(chosen)["depth"] >= 5 else (1, 2, 9, 9)
+def other_tokens(chosen: Entrant, number: int) -> tuple[int, ...]:
+    return (1, 2, 3, 4) if dict(chosen.setting)["depth"] >= 5 else (1, 2, 9, 9)
 
 
-def test_tokens_that_a_claim_rules_out_are_an_error() -> None:
-    with pytest.raises(DecError, match=r"commits other tokens than depth=6.*prompt 1, new token 3: tokens 9 and 3"):
-        trials(Machine(bowl, tokens=other_tokens), promise="tokens", gap=lambda *_: 0.5, tie=1e-3).once([BEST])
+class Judge:
+    """Decides how far apart two tokens are."""
+
+    def __init__(self, gap: float, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr("decgraph.bench.agreement.Agreement.gap", lambda *_: (gap, 1e-3))
 
 
-def test_near_ties_are_counted() -> None:
-    asked = []
+@pytest.mark.parametrize("strict", [True, False])
+def test_tokens_that_a_claim_rules_out_are_an_error(strict: bool, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Judge(0.5, monkeypatch)
+    met = race(Machine(clock, bowl, tokens=other_tokens), target=target, bound=lambda _: True, strict=strict)
+    if strict:
+        with pytest.raises(DecError, match=r"commits other tokens than a:depth=6.*token 2"):
+            met.once([BEST])
+    else:
+        met.once([BEST])
+        assert "which its claim rules out" in str(met.failed[BEST.label])
 
-    def gap(number: int, path: Any, one: int, other: int) -> float:
-        asked.append((number, tuple(path), one, other))
-        return 1e-4
 
-    met = trials(Machine(bowl, tokens=other_tokens), promise="tokens", gap=gap, tie=1e-3)
+def test_near_ties_are_counted_and_without_a_claim_nothing_is_ruled_out(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    met = race(Machine(clock, bowl, tokens=other_tokens), target=Judge(1e-4, monkeypatch), bound=lambda _: True, strict=True)
     met.once([BEST])
-    figures = met.of(BEST)
-    assert (figures.near_ties, figures.same, figures.compared, figures.agreement) == (1, 2, 4, 0.5)
-    assert asked == [(0, (1, 2, 1, 2), 9, 3)]
-
-
-def test_another_length_is_never_a_near_tie() -> None:
-    tokens = lambda chosen, number: (1, 2) if dict(chosen)["depth"] == 3 else (1, 2, 3)
-    with pytest.raises(DecError, match="2 tokens and 3"):
-        trials(Machine(bowl, tokens=tokens), promise="tokens", gap=lambda *_: 0.0, tie=1).once([BEST])
-
-
-@pytest.mark.parametrize("promise", ["", "law"])
-def test_without_the_promise_agreement_is_counted(promise: str) -> None:
-    met = trials(Machine(bowl, tokens=other_tokens), promise=promise)
+    assert not met.failed
+    met = race(Machine(clock, bowl, tokens=other_tokens), target=Judge(0.5, monkeypatch), strict=True)
     met.once([BEST])
-    assert met.of(BEST).agreement == 0.5 and not met.of(BEST).near_ties
+    assert not met.failed
 
 
-# -- figures
-
-
-def test_what_is_beyond_the_noise() -> None:
-    assert not Figures(ratios=[1.5] * (LEAST_PAIRS - 1)).surely_above(1.0)
-    assert Figures(ratios=[1.5, 1.51, 1.49, 1.5, 1.52]).surely_above(1.01)
-    assert not Figures(ratios=[1.5, 0.7, 1.6, 0.8, 1.2]).surely_above(1.01)
-    rng = random.Random(3)
-    wrong = sum(Figures(ratios=[rng.lognormvariate(0, 0.2) for _ in range(6)]).surely_above(1.0, 3) for _ in range(3000))
-    assert wrong / 3000 < 0.03  # 0.05 / 3, and some for the approximation
-    right = sum(Figures(ratios=[rng.lognormvariate(0.4, 0.2) for _ in range(12)]).surely_above(1.0, 3) for _ in range(500))
-    assert right > 480
-
-
-def test_requests_take_turns_and_the_default_runs_every_time() -> None:
-    machine = Machine(bowl)
-    met = trials(machine)
+def test_requests_take_turns_and_the_base_runs_every_time(clock: Any) -> None:
+    machine = Machine(clock, bowl)
+    met = race(machine)
     for _ in range(6):
         met.once([BEST])
-    assert machine.ran.count(DEFAULT) == machine.ran.count(BEST) == 6 and met.turn == 6
-    assert met.of(BEST).rate > met.of(DEFAULT).rate and met.of(BEST).per_call == 4.0
+    assert machine.ran.count(DEFAULT) == machine.ran.count(BEST) == 6 and met.turns == 6
+    assert [n for _, n in met.found.times.groups] == [0, 1, 2, 0, 1, 2]
+    assert met.lasts == pytest.approx(clock.now / 12, rel=0.01)

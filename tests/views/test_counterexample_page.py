@@ -78,5 +78,5 @@ def test_a_proved_algorithm_has_a_page_too(tmp_path: Path, capsys: pytest.Captur
     assert main(["check", "autoregressive", "--models", "2", "--html", str(file)]) == 0
     text = file.read_text(encoding="utf-8")
     assert "autoregressive" in text and "What each side commits" not in text
-    assert main(["check", "autoregressive", "--html", str(tmp_path / "no" / "check.html")]) == 1
+    assert main(["check", "autoregressive", "--html", str(tmp_path / "no" / "check.html")]) == 2
     assert "cannot write" in capsys.readouterr().err

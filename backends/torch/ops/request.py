@@ -8,13 +8,14 @@ import numpy as np
 
 from decgraph.backends.run import Stop, no_token
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.data import ids_of
+from decgraph.backends.torch.data import host, ids_of
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
+from decgraph.ir.ops.common import plain
 from decgraph.ir.ops.draws import must_be_tokens
 from decgraph.runtime import trace
 from decgraph.runtime.models.interface import Model
@@ -150,6 +151,18 @@ def returned(m: Machine, *operands: object, has_tree: bool = False) -> None:
             m.results += [tuple(commit_tokens(m, p, None)[0]) for p in v]
         else:
             m.results.append(tuple(commit_tokens(m, v, None)[0]))
+
+
+@lowering("note")
+def note(m: Machine, x: object, *, name: str, token: bool = False) -> None:
+    """Tell a figure of the program."""
+    m.note(name, ids_of(x)[0] if token else plain(host(x)), token=token)
+
+
+@lowering("token")
+def token(m: Machine, *, text: str) -> int:
+    """The token that has a text."""
+    return m.token_of(text)
 
 
 @lowering("completes")

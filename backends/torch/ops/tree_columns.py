@@ -15,8 +15,9 @@ from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.trees import column_of
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, Where, on_one_device
-from decgraph.backends.torch.trees import TorchTree, canvas_at, objects
+from decgraph.backends.torch.trees import TorchTree, canvas_at
 from decgraph.errors import DecError
+from decgraph.ir.data.numbers import objects
 from decgraph.ir.values import Op
 from decgraph.runtime.request import Request
 

@@ -16,8 +16,8 @@ from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors, on_one_device
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import TorchPath, objects
-from decgraph.ir.data.numbers import UNROUNDED, WIDE
+from decgraph.backends.torch.trees import TorchPath
+from decgraph.ir.data.numbers import UNROUNDED, WIDE, objects
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup

@@ -14,6 +14,7 @@ from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Path, Tree, Vec
 from decgraph.backends.triton.vectors import flat, live_of, put_at
 from decgraph.ir.values import Op
+from decgraph.runtime.words import TEXT
 
 
 @step("context")
@@ -119,6 +120,23 @@ def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
     over = (ends & keep).any(1) | (s.length - s.base >= s.limit)
     s.done.logical_or_(over & here)
     return kept
+
+
+@step("note")
+def note(s: Step, op: Op, x: Operand) -> None:
+    """A figure of the program. Raises NotSteppable in a loop that a full tree ends, which goes on here without growing it."""
+    if any("fills" in o.attrs and op in inner.walk() for o in s.function.body.walk() for inner in o.regions):
+        raise NotSteppable("a note in a loop that drafts", op)
+    s.counts.note(op.attrs["name"], s.lanes(x))
+
+
+@step("token")
+def token(s: Step, op: Op) -> int:
+    """The token that has a text. Raises NotSteppable in an engine, which binds no tokenizer."""
+    found = s.params.get(TEXT + op.attrs["text"])
+    if not isinstance(found, int):
+        raise NotSteppable("a token by its text", op)
+    return found
 
 
 @step("ended")

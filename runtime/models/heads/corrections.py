@@ -224,7 +224,8 @@ def read(source: HeadFolder, wanted: Beside) -> ReadHead:
     if name is None:
         what = "confidence head" if wanted == "prob" else "Markov head, selector or recurrent correction"
         raise DecError(f"{source.folder} has no {what} beside its head", hint="another algorithm, or another folder")
-    found, stored = renamed(source, all_rules[name], drop=set(source.tensors) - set(all_rules[name]))
+    own = tuple({f"{tensor.partition('.')[0]}." for tensor in all_rules[name]})
+    found, stored = renamed(source, all_rules[name], drop=[tensor for tensor in source.tensors if not tensor.startswith(own)])
     width = source.shape("hidden_norm.weight")[0]
     config: Config = {"hidden_size": width}
     if name == CONFIDENCE:

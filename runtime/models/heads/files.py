@@ -75,16 +75,14 @@ def _files(folder: Path) -> list[Path]:
     for name in _NAMED:
         for ending in _ENDINGS:
             index, whole = folder / f"{name}{ending}.index.json", folder / f"{name}{ending}"
-            if index.is_file():
-                return shards(index)
-            if whole in found:
-                others = [
-                    p.name for p in found if p.suffix == ".safetensors" and not p.stem.startswith((*_NAMED, "consolidated"))
-                ]
-                if others:
-                    raise DecError(f"{folder} has {', '.join(others)} beside {whole.name}, and no index that names it",
-                                   hint="keep one, or add model.safetensors.index.json")  # fmt: skip
-                return [whole]
+            named = shards(index) if index.is_file() else [whole] if whole in found else []
+            if named:
+                others = [p.name for p in found if p.suffix == ".safetensors" and p not in named]
+                if others := [name for name in others if not name.startswith((*_NAMED, "consolidated"))]:
+                    beside = index if index.is_file() else whole
+                    raise DecError(f"{folder} has {', '.join(others)} beside {beside.name}, and no index that names it",
+                                   hint="keep one, or name its tensors in model.safetensors.index.json")  # fmt: skip
+                return named
     if len(found) == 1:
         return found
     if not found:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from decgraph.api import load
-from decgraph.backends.torch.kit import Driver
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.program import program_of
 
 

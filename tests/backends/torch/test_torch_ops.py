@@ -190,11 +190,15 @@ def operands(module: Module, request: Request, *, on_torch: bool, tensors: bool 
     return out
 
 
+PARAMS = {"text b": 1}
+"""The token of the text of a sample, as a session binds it."""
+
+
 def outcome(cls: Any, module: Module, request: Request, given: dict[str, Any]) -> tuple[Any, ...]:
     known = models()
     bound = {p.name: known[p.name] for p in module.functions["f"].params if p.value.type.elem == "model"}
     main = bound or {"target": known["target"]}
-    machine = cls(module, "f", main, {}, request, externs={"judge": lambda text: text == "ab"}, detokenizer=Letters())
+    machine = cls(module, "f", main, PARAMS, request, externs={"judge": lambda text: text == "ab"}, detokenizer=Letters())
     machine.vocab_size, machine.mask_token = 3, 3
     return machine.start(given)
 

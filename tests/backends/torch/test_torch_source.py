@@ -26,8 +26,8 @@ from torch import fx
 
 from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.generated import driven_by
-from decgraph.backends.torch.kit import Driver
 from decgraph.backends.torch.program import printed, program_of
 from decgraph.backends.torch.segments import graphs_of
 from decgraph.backends.torch.texts import negated, summary

@@ -93,6 +93,8 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     ),
     "model.read": ("tests/runtime/test_second_contexts.py", "what the model gives after those tokens as a prompt"),
     "memory.merged": ("tests/runtime/given/test_merged.py", "a plain transformer"),
+    "token": ("tests/backends/test_token_texts.py", "the number of the token in its place"),
+    "note": ("tests/backends/test_notes.py", "figures counted by hand"),
     "model.evals": ("tests/passes/test_meaning.py", "its parts, one by one"),
     "segment": ("tests/backends/torch/test_torch_ops.py", "every op in a segment and outside of one"),
 }

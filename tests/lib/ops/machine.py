@@ -155,6 +155,12 @@ class Machine:
     def returned(self, op: Op, values: Any) -> None:
         self.log.append(("return", values))
 
+    def note(self, name: str, value: Any, /, *, token: bool) -> None:
+        self.log.append((name, value))
+
+    def token_of(self, text: str) -> int:
+        return "abc".index(text)
+
     def read_state(self, name: str) -> Any:
         return self.state[name]
 

@@ -269,3 +269,18 @@ def cntp(
                 )
                 ppl[i] = exp(-mean(log(s[i].prob)))
             commit(s[argmin(ppl)])
+
+
+@algorithm
+def noted(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 4) -> None:
+    refines(autoregressive(target), in_="distribution")
+    while not done():
+        with draft() as t:
+            for _ in repeat(gamma):
+                q = drafter(t.leaves)
+                note(colon=max(q.raw[":"]))
+                t.grow(sample(q))
+        verify(t, by=rejection, against=target(t))
+        if t.accepted.token[0] in ["the", " the"]:
+            note(taken=len(t.accepted))
+        commit(t.accepted)

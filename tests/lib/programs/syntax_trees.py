@@ -124,6 +124,8 @@ simple = st.one_of(
     st.builds(s.Refines, _claims, st.sampled_from([None, "tokens", "distribution"]), maybe(expressions)),
     st.builds(s.Ensures, expressions, maybe(expressions)),
     st.builds(s.KeepsSupport, supports, maybe(expressions)),
+    st.builds(s.AtMost, expressions, st.just("calls"), maybe(name_nodes), maybe(st.just("token")), maybe(expressions)),
+    st.builds(s.AtMost, expressions, st.just("remasked"), st.none(), st.none(), maybe(expressions)),
     st.builds(s.State, names, types(), scopes, maybe(expressions)),
     st.builds(s.Canvas, names, expressions, maybe(expressions)),
     st.builds(s.CachePolicy, places, named_calls),

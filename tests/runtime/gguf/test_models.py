@@ -156,9 +156,9 @@ def test_a_table_of_embeddings_is_read_row_by_row(file: Path, monkeypatch: pytes
 def test_the_commands_take_a_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "autoregressive", "-m", str(file), "-p", "def", "-n", "3", "--device", "cpu"]) == 0
     assert "target: small" in capsys.readouterr().out
-    assert main(["bench", "autoregressive", "-m", str(file), "--quick"]) == 1
+    assert main(["bench", "autoregressive", "-m", str(file), "--quick"]) == 2
     assert "python -m lab peers" in capsys.readouterr().err
-    assert main(["run", "speculative", "-m", str(file), "-p", "def"]) == 1
+    assert main(["run", "speculative", "-m", str(file), "-p", "def"]) == 2
     assert "no shipped model goes with the `target` that was given" in " ".join(capsys.readouterr().err.split())
 
 

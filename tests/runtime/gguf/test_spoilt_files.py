@@ -96,15 +96,15 @@ def test_the_command_says_what_is_wrong(what: str, whole: Path, tmp_path: Path, 
     make, message = SPOILT[what]
     path = tmp_path / "a.gguf"
     path.write_bytes(make(whole))
-    assert main(["run", "autoregressive", "-m", str(path), "-p", "hi", "-n", "2"]) == 1
+    assert main(["run", "autoregressive", "-m", str(path), "-p", "hi", "-n", "2"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert message in said and "try:" in said and "Traceback" not in said
 
 
 def test_what_is_no_causal_model_is_given_as_a_folder(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "fast_dllm", "-m", str(whole), "-p", "hi"]) == 1
+    assert main(["run", "fast_dllm", "-m", str(whole), "-p", "hi"]) == 2
     assert "a GGUF file is read as a causal model" in " ".join(capsys.readouterr().err.split())
-    assert main(["run", "autoregressive", "-m", str(tmp_path / "none.gguf"), "-p", "hi"]) == 1
+    assert main(["run", "autoregressive", "-m", str(tmp_path / "none.gguf"), "-p", "hi"]) == 2
     assert "there is no file" in " ".join(capsys.readouterr().err.split())
 
 

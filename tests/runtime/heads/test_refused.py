@@ -99,6 +99,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (at / "model.safetensors.index.json").write_text('{"weight_map": {"fc.weight": "../../etc/passwd"}}')
     with pytest.raises(DecError, match="which is not there"):
         opened(at)
+    more = written(tmp_path / "more", config, weights, shards=3)
+    (more / "extra.safetensors").write_bytes(sorted(more.glob("*-of-*"))[0].read_bytes())
+    with pytest.raises(DecError, match=r"extra\.safetensors beside model\.safetensors\.index\.json"):
+        opened(more)
     for text in ("{", "[]", '{"weight_map": 3}'):
         (at / "model.safetensors.index.json").write_text(text)
         with pytest.raises(DecError, match="cannot be read"):
@@ -236,9 +240,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert said["layout"] == "EAGLE-3" and said["part"] == "features" and len(said["files"]) == 2 and said["dtype"] == "float32"
     assert load.read(out).config["reads"] == [0, 2, 4]
     assert cli.main(["convert", str(at)]) == 0 and "EAGLE-3" in capsys.readouterr().out
-    assert cli.main(["convert", str(at), "--out", str(out)]) == 1 and "is not empty" in capsys.readouterr().err
-    assert cli.main(["convert", str(base)]) == 1 and "no known layout" in capsys.readouterr().err
+    assert cli.main(["convert", str(at), "--out", str(out)]) == 2 and "is not empty" in capsys.readouterr().err
+    assert cli.main(["convert", str(base)]) == 2 and "no known layout" in capsys.readouterr().err
     prefixed = written(tmp_path / "prefixed", *heads.hydra(prefix=True))
-    assert cli.main(["convert", str(prefixed)]) == 1 and "--target" in capsys.readouterr().err
+    assert cli.main(["convert", str(prefixed)]) == 2 and "--target" in capsys.readouterr().err
     assert convert(prefixed, target=base, out=tmp_path / "kept").layout == "Hydra++"
     assert hf.load_features(tmp_path / "kept", hf.load_causal(base)).module.config.hidden_size == WIDTH  # type: ignore[arg-type]

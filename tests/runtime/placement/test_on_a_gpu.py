@@ -100,7 +100,7 @@ def test_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         settings = json.loads((tmp_path / "gpu.jsonl.settings").read_text())
         assert (settings["device"], settings["dtype"]) == ("cuda", "float32")
         line = ["map", str(prompts), "-a", "speculative", "-o", str(tmp_path / "cpu.jsonl"), "-n", "8", "-t", "0.8", "--resume"]
-        assert main(line) == 1  # the rest of a file is not decoded in another precision
+        assert main(line) == 2  # the rest of a file is not decoded in another precision
         assert "another device, another dtype" in capsys.readouterr().err
 
 

@@ -49,7 +49,7 @@ def line(verb: str, tmp_path: Path) -> list[str]:
 def test_every_verb_refuses_what_is_no_word_or_not_there(
     verb: str, option: str, word: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*line(verb, tmp_path), option, word]) == 1
+    assert main([*line(verb, tmp_path), option, word]) == 2
     told = capsys.readouterr().err
     assert word in told and said in told, told
 

@@ -1,0 +1,165 @@
+"""The whole of tuning at one load: all that enters is halved, the parameters of what is left are searched, and final rounds
+decide.
+
+Only measurements decide: the fastest few and the base run the same requests alternately, and one of them wins if it is
+significantly faster than the base. Ctrl-C ends any phase; the measurements so far then decide.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from decgraph.bench import bootstrap, search
+from decgraph.bench.measure import ALL, Measured, MeasureSettings, Row, measured, rows_of
+from decgraph.bench.race import Race
+from decgraph.bench.search import Left
+from decgraph.runtime.tune.space import Axis, Entrant, smallest
+
+GAIN = 1.01  # a gain that is not worth a profile
+FINALISTS = 3
+PAIRS = 40  # pairs of a finalist and the base after which more would say little
+LEAST_PAIRS = 5  # below which nothing is sure
+SHORTEST = 8  # new tokens of the first requests
+
+
+@dataclass
+class TuningOutcome:
+    """What tuning found at a load. `chosen` is the base where nothing beat it. finals: what the last rounds measured, of
+    `finalists`; None where Ctrl-C or the time came before. race: what came before them. rows: those of a benchmark, of the base
+    and the finalists, by label."""
+
+    base: Entrant
+    chosen: Entrant
+    race: Race
+    finals: Measured | None
+    finalists: list[Entrant]
+    rows: dict[str, Row]
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def kept_base(self) -> bool:
+        """Whether nothing is faster."""
+        return self.chosen == self.base
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a judgement to write down: not where Ctrl-C came before anything beat the base."""
+        return not (self.interrupted and self.kept_base)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the final rounds had time to say anything."""
+        return not self.finalists or (self.finals is not None and len(self.finals.times.groups) >= LEAST_PAIRS)
+
+    def ratio(self, one: Entrant) -> bootstrap.ConfidenceInterval | None:
+        """How many times as fast as the base it is, by the final rounds if it came that far; None where it never ran."""
+        pairs = self.race.pairs(one) if self.finals is None else pairs_of(self.finals, self.race, one) or self.race.pairs(one)
+        return bootstrap.ratio(pairs) if pairs else None
+
+
+def pairs_of(found: Measured, race: Race, one: Entrant) -> list[list[float]]:
+    """By group, how many times as fast as a race's base an entrant was in other measurements."""
+    return found.ratios(race.base.label, one.label, ALL, cpu=race.cpu)
+
+
+class Tuner:
+    """race: at one load. entrants: what it begins with. axes: what may be searched of one. seconds: how long all may take.
+    told: called with a message for each phase."""
+
+    def __init__(
+        self,
+        race: Race,
+        entrants: Sequence[Entrant],
+        axes: Callable[[Entrant], Sequence[Axis]],
+        *,
+        seconds: float = 60.0,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.race, self.entrants, self.axes, self.told = race, list(entrants), axes, told
+        self.seconds = seconds
+        self.seconds_left: Left = search.until(seconds)
+
+    def share(self, part: float) -> Left:
+        """What is left of the first `part` of the whole time, and not needed for the final rounds (but never all of it is)."""
+
+        def seconds_left() -> float:
+            needed = min(0.7 * self.seconds, (LEAST_PAIRS + 2) * (FINALISTS + 1) * self.race.lasts)
+            return self.seconds_left() - max((1 - part) * self.seconds, needed)
+
+        return seconds_left
+
+    def tune(self) -> TuningOutcome:
+        """All phases. Raises DecError for a base that cannot run, and for tokens that a claim rules out."""
+        began = time.monotonic()
+        self.seconds_left = search.until(self.seconds)
+        race, finals, finalists, interrupted = self.race, None, list[Entrant](), False
+        try:
+            race.warm([])
+            race.once([])  # says how long a run takes, whatever comes of the rest
+            finalists = self.candidates()
+            finals = self.decided(finalists)
+        except KeyboardInterrupt:
+            interrupted = True
+        interrupted |= finals is not None and finals.times.interrupted
+        rivals = finalists if finals is not None else [one for one in race.entrants.values() if one.label not in race.failed]
+        ahead: dict[Entrant, float] = {}
+        for one in rivals:
+            pairs = race.pairs(one) if finals is None else pairs_of(finals, race, one)
+            if one != race.base and sum(map(len, pairs)) >= LEAST_PAIRS:
+                if bootstrap.surely_above(pairs, GAIN, len(rivals)):  # of twenty tunings of equals one would choose
+                    ahead[one] = bootstrap.figure(pairs)
+        chosen = max(ahead, key=lambda one: ahead[one], default=race.base)
+        finalists = finalists or search.fastest(race, FINALISTS, each=1)
+        rows = self.rows(finals, finalists)
+        return TuningOutcome(race.base, chosen, race, finals, finalists, rows, interrupted, time.monotonic() - began)
+
+    def candidates(self) -> list[Entrant]:
+        """What is worth the final rounds. Each entrant begins at its default and at the setting that drafts least: where every
+        row of a forward costs (`rows.py`), as of a batch on a CPU, a published tree is so far from the best that a search along
+        one parameter at a time would not get away from it."""
+        race, several = self.race, len(self.entrants) > 1
+        entrants = [one.at(values) for one in self.entrants for values in (one.setting, smallest(self.axes(one), one.setting))]
+        tokens, part = (max(SHORTEST, race.limit // 4), 0.5) if several else (None, 0.2)
+        ranked = search.halved(race, entrants, self.share(part), rounds=2 if several else 1, tokens=tokens, told=self.told)
+        starts = search.best_of_each(ranked)[:FINALISTS]
+        for n, start in enumerate(starts, 1):
+            if (axes := self.axes(start)) and start.label in race.warmed:
+                until = part + (0.65 - part) * n / len(starts)
+                search.descend(race, axes, start, self.share(until), told=lambda one: self.told(f"at {one.label}"))
+        fitting = self.seconds_left() / max(1e-9, (LEAST_PAIRS + 2) * race.lasts) - 1  # for so many there is time
+        return search.fastest(race, max(1, min(FINALISTS + several, int(fitting))), each=2 if several else FINALISTS)
+
+    def decided(self, finalists: Sequence[Entrant]) -> Measured | None:
+        """The final rounds: until the time is up, or all is clear. None where there is nothing to decide, or no time for it."""
+        if not finalists:
+            return None
+        race = self.race
+        race.warm(finalists)
+        contenders = [made for one in (race.base, *finalists) if (made := race.contender(one)) is not None]
+        groups = len(race.found.work.groups)
+        settings = MeasureSettings(rounds=max(1, math.ceil(PAIRS / groups)), seed=1)
+
+        def on_progress(what: str, done: float) -> None:
+            self.told(f"final rounds of {', '.join(one.label for one in finalists)}: {done:.0%}")
+
+        found = measured(
+            contenders, race.found.work, settings, on_progress=on_progress, warm=True, enough=lambda: self.seconds_left() <= 0
+        )
+        if (error := found.failed.get(race.base.label)) is not None:
+            raise error
+        return found
+
+    def rows(self, finals: Measured | None, shown: Sequence[Entrant]) -> dict[str, Row]:
+        """The rows of a benchmark over all prompts, by label: of the final rounds, or of the race, whose requests differ in
+        length, so that their tokens are not compared."""
+        found, race = finals or self.race.found, self.race
+        labels = [one.label for one in (race.base, *shown) if one.label in found.ran and one.label not in found.times.failed]
+        kept = Measured(found.work, {label: found.contenders[label] for label in labels}, found.ran, found.times)
+        target = race.target if finals is not None else None
+        against = dict.fromkeys(labels, [race.base.label])
+        rows = rows_of(kept, against, MeasureSettings(race.limit), target, shares_too=False)
+        return {row["algorithm"]: row for row in reversed(rows)}  # the first of a label is about all kinds
