@@ -104,6 +104,7 @@ def one(plot: Callable[[Axes], None], path: Path, height: float = 1.0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with styled():
         figure, axes = _axes(height)
+        figure.set_figwidth(4.6)  # inches: letters can be read where a phone shows it
         plot(axes)
         figure.savefig(path, transparent=True, metadata={"Date": None})
         _pyplot().close(figure)

@@ -94,22 +94,23 @@ class Race:
         if self.base.label in self.failed:
             raise self.failed[self.base.label]
         for one in going:
-            if self.target is not None and one != self.base and one.label not in self.failed and self.bound(one):
-                self.check(one, number)
+            if self.target is not None and one != self.base and one.label not in self.failed:
+                agreement = Agreement(self.target)
+                mine, theirs = (self.found.ran[label][number].tokens for label in (one.label, self.base.label))
+                agreement.compare_all(self.found.work.groups[number], mine, theirs)
+                self.judge(one, agreement.first)
 
-    def check(self, one: Entrant, number: int) -> None:
-        """Compare the tokens of its last run of a group with the base's."""
-        agreement = Agreement(self.target)
-        mine, theirs = (self.found.ran[label][number].tokens for label in (one.label, self.base.label))
-        agreement.compare_all(self.found.work.groups[number], mine, theirs)
-        if agreement.different:
-            error = DecError(
-                f"{one.label} commits other tokens than {self.base.label}, which its claim rules out: {agreement.first}",
-                hint="the claim is wrong or decgraph is: `decgraph check` decides claims; nothing was written",
-            )
-            if self.strict:
-                raise error
-            self.fail(one, error)
+    def judge(self, one: Entrant, different: str) -> None:
+        """It is out where its tokens differ from the base's and its claim rules that out. Raises DecError if `strict`."""
+        if not different or not self.bound(one):
+            return
+        error = DecError(
+            f"{one.label} commits other tokens than {self.base.label}, which its claim rules out: {different}",
+            hint="the claim is wrong or decgraph is: `decgraph check` decides claims; nothing was written",
+        )
+        if self.strict:
+            raise error
+        self.fail(one, error)
 
     @property
     def failed(self) -> Mapping[str, DecError]:

@@ -46,8 +46,10 @@ def halved(
             if seconds_left() <= 0:
                 break
             race.once([one for one in some if race.ratio(one) > SLOW], tokens, first + n)
-        best = max(reached, key=race.ratio)
-        told(f"{len(reached)} of {len(alive)} ran {tokens or race.limit} tokens; {race.ratio(best):.2f}: {best.label}")
+        first_now = max(reached, key=race.ratio)
+        told(
+            f"{len(reached)} of {len(alive)} ran {tokens or race.limit} tokens; {race.ratio(first_now):.2f}: {first_now.label}"
+        )
     late = alive[len(reached) :]
     alive = sorted((s for s in reached if s.label not in race.failed), key=lambda s: (not race.ran(s), -race.ratio(s)))
     if len(alive) <= 2 or seconds_left() <= 0:

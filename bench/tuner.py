@@ -105,7 +105,11 @@ class Tuner:
         except KeyboardInterrupt:
             interrupted = True
         interrupted |= finals is not None and finals.times.interrupted
-        rivals = finalists if finals is not None else [one for one in race.entrants.values() if one.label not in race.failed]
+        met = finalists or search.fastest(race, FINALISTS, each=1)
+        rows = self.rows(finals, met)
+        for one in met:
+            race.judge(one, rows.get(one.label, {}).get("tokens_equal", {}).get("first", ""))
+        rivals = [one for one in (race.entrants.values() if finals is None else met) if one.label not in race.failed]
         ahead: dict[Entrant, float] = {}
         for one in rivals:
             pairs = race.pairs(one) if finals is None else pairs_of(finals, race, one)
@@ -113,9 +117,7 @@ class Tuner:
                 if bootstrap.surely_above(pairs, GAIN, len(rivals)):  # of twenty tunings of equals one would choose
                     ahead[one] = bootstrap.figure(pairs)
         chosen = max(ahead, key=lambda one: ahead[one], default=race.base)
-        finalists = finalists or search.fastest(race, FINALISTS, each=1)
-        rows = self.rows(finals, finalists)
-        return TuningOutcome(race.base, chosen, race, finals, finalists, rows, interrupted, time.monotonic() - began)
+        return TuningOutcome(race.base, chosen, race, finals, met, rows, interrupted, time.monotonic() - began)
 
     def candidates(self) -> list[Entrant]:
         """What is worth the final rounds. Each entrant begins at its default and at the setting that drafts least: where every

@@ -73,9 +73,7 @@ def command(
     talk.check()
     placed = models.placed()
     applied = profiled.read(tuned, batch, algorithm) if tuned is not None else None
-    if applied is None and algorithm is None:
-        raise decgraph.DecError("map needs an algorithm", hint="--algorithm speculative, or --tuned FILE that `tune` wrote")
-    chosen = decgraph.load(str(algorithm)) if applied is None else applied.algorithm
+    chosen = applied.algorithm if applied is not None else options.named(algorithm, "map", "--algorithm speculative")
     params, folders = models.params(context, chosen.params), models.folders(chosen.models)
     if applied is not None:
         params, folders = {**applied.params, **params}, {**applied.models, **folders}

@@ -49,6 +49,15 @@ def positional(algorithm: str | None, context: typer.Context) -> str | None:
     return None
 
 
+def named(algorithm: str | None, verb: str, hint: str) -> Algorithm:
+    """The algorithm of a verb that was given no profile. Raises DecError for none."""
+    from decgraph.api import load
+
+    if algorithm is None:
+        raise DecError(f"{verb} needs an algorithm", hint=f"{hint}, or --tuned FILE that `tune` wrote")
+    return load(algorithm)
+
+
 Set = Annotated[
     list[str] | None,
     option("--set", help="A parameter: gamma=4. Also as --gamma 4.", autocompletion=completion.settings),
@@ -136,6 +145,18 @@ class Models:
         """Folders or names of models by parameter, of an algorithm's models and their kinds. Raises DecError for what is no
         folder, before torch is imported."""
         return parsing.folders(self.model or (), models, self.drafter)
+
+    def shared(self) -> tuple[str | None, dict[str, str]]:
+        """The first model of several algorithms, and those that were given by a parameter's name. Raises DecError for two first
+        ones, and for what is no model."""
+        from decgraph import zoo
+
+        plain = [one for one in self.model or () if "=" not in one]
+        if len(plain) > 1:
+            raise DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
+        for one in (*plain, *([self.drafter] if self.drafter else [])):
+            zoo.known().check(one)
+        return next(iter(plain), None), parsing.folders([one for one in self.model or () if "=" in one], {})
 
 
 @dataclass(frozen=True)

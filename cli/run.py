@@ -67,9 +67,7 @@ def command(
         from decgraph.cli import profiled
 
         applied = profiled.read(tuned, batch if prompts is not None else 1, algorithm)
-    elif algorithm is None:
-        raise decgraph.DecError("run needs an algorithm", hint="decgraph run speculative, or --tuned FILE that `tune` wrote")
-    chosen = decgraph.load(algorithm) if applied is None else applied.algorithm
+    chosen = applied.algorithm if applied is not None else options.named(algorithm, "run", "decgraph run speculative")
     if cache is not None:
         chosen = chosen.cached(cache)
     params = models.params(context, chosen.params)

@@ -66,11 +66,7 @@ def command(
 
     Logs are JSON on stderr. Ctrl-C or SIGTERM lets running requests end.
     """
-    placed, model, drafter = models.placed(), models.model, models.drafter
-    plain = [one for one in model or () if "=" not in one]
-    if len(plain) > 1:
-        raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
-    by_name = parsing.folders([one for one in model or () if "=" in one], {})
+    placed, (main, by_name) = models.placed(), models.shared()
     loads = []
     if tuned is not None:
         from decgraph.cli import profiled
@@ -78,12 +74,9 @@ def command(
 
         profile = Profile.read(tuned)
         loads = [profiled.applied(profile, load) for load in profile.loads]
-        if model is None and drafter is None:
-            own = {name: folder for one in loads for name, folder in one.foreign.items()}
-            plain = [own.pop(name) for name in [next(iter(loads[0].algorithm.models))] if name in own]
-            by_name = {name: folder for name, folder in own.items() if folder not in plain}
-    for one in (*plain, *([drafter] if drafter else [])):
-        decgraph.zoo.known().check(one)
+        if models.model is None and models.drafter is None:
+            by_name = {name: folder for one in loads for name, folder in one.foreign.items()}
+            main = by_name.get(next(iter(loads[0].algorithm.models)))
     for origin in cors or ():
         if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", origin):
             raise decgraph.DecError(f"{origin!r} is no origin of a page", hint="--cors https://ui.example, or --cors '*'")
@@ -125,8 +118,8 @@ def command(
     with listening:
         catalogue = Catalogue(
             algorithm or ([] if loads else ["autoregressive"]),
-            plain[0] if plain else None,
-            drafter=drafter,
+            main,
+            drafter=models.drafter,
             models=by_name,
             params=parsing.pairs(set_ or (), "--set"),
             name=name,
@@ -136,9 +129,10 @@ def command(
             generation=generation_config,
             loads=[(one.load.batch, one.algorithm, one.params) for one in loads],
         )
-        for one in loads:
-            session = catalogue.sessions[one.algorithm.name]
-            one.warn(session, one.models if model is None else {}, defaults(session)["temperature"], one.load.batch)
+        for chosen in loads:
+            session = catalogue.sessions[chosen.algorithm.name]
+            heat = float(defaults(session)["temperature"])
+            chosen.warn(session, chosen.models if models.model is None else {}, heat, chosen.load.batch)
         most = max_concurrent + max_queue
         limits = Limits(tokens=max_tokens, context=max_context, answers=most, body=max_body, strict=strict_fields)
         service = Service(

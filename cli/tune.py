@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph import zoo
+from decgraph import extras, zoo
 from decgraph.cli import options, output, parsing
 from decgraph.cli.options import option
 from decgraph.runtime import progress, prompt_files
@@ -94,24 +94,18 @@ def command(
     talk.check()
     placed, externs = models.placed(), parsing.functions(models.extern or ()) if chosen is None else models.functions(chosen)
     words = parsing.pairs(models.set_ or (), "--set") if chosen is None else models.params(context, chosen.params)
-    plain = [one for one in models.model or () if "=" not in one] if chosen is None else []
-    if len(plain) > 1:
-        raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
-    named = models.folders(chosen.models) if chosen is not None else parsing.folders(
-        [one for one in models.model or () if "=" in one], {})  # fmt: skip
-    for one in (*plain, *([models.drafter] if models.drafter and chosen is None else [])):
-        zoo.known().check(one)
+    main, named = models.shared() if chosen is None else (None, models.folders(chosen.models))
     source = prompt_files.read(prompts) if prompts is not None else None
     os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 2) // 2)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    extras.check("models")
     from decgraph.bench import fitting
     from decgraph.bench import prompts as kinds
     from decgraph.bench.compare import Candidate
     from decgraph.cli import tuned
     from decgraph.cli.tuning import TuningJob
 
-    main = plain[0] if plain else None
-    chats = talk.chat or (source is None and bool(plain or named))
+    chats = talk.chat or (source is None and bool(main or named))
     texts = (source or (kinds.built_in() if chats else kinds.code())).texts
     if batch is None:
         if skipped := [n for n in batches if n > len(texts)]:
@@ -132,8 +126,8 @@ def command(
                 raise decgraph.DecError(f"{chosen.name} takes no model `{name}`", hint=f"it takes {', '.join(chosen.models)}")
     else:
         kind = kind_of(main)
-        base = Candidate(fitting.PLAIN[kind], algorithm := decgraph.load(fitting.PLAIN[kind]), {
-            name: value for name, value in words.items() if name in algorithm.params})  # fmt: skip
+        plain = decgraph.load(fitting.PLAIN[kind])
+        base = Candidate(plain.name, plain, {name: value for name, value in words.items() if name in plain.params})
         candidates, left = fitting.fitting(
             kind, given_to, common=words, externs=externs, accepts=request_options.fields,
             temperature=request_options.temperature or 0.0, lossy=lossy,

@@ -18,7 +18,7 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.trace import ended_text
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile, TunedLoad
-from decgraph.runtime.tune.space import Axis, Entrant, shown, spelt
+from decgraph.runtime.tune.space import Entrant, shown, spelt
 
 HEADINGS = ("at a time", "", "algorithm", "setting", "tokens/s", "times as fast", "tokens/call", "same tokens")
 OTHERS = 8  # that the table shows of each load beside the finalists
@@ -55,9 +55,7 @@ def cells(job: TuningJob, found: TuningOutcome, one: Entrant) -> tuple[str, ...]
         return (f"cannot run: {first_line(error)}", "", "", "")
     row, ratio = found.rows.get(one.label, {}), found.ratio(one)
     times = "1.00" if one == found.base else render.shown(ratio.to_json() if ratio is not None else None)
-    same = (
-        "-" if job.promise(one.algorithm) == "law" else ""
-    )  # draws of their own, of one distribution: equal places say nothing
+    same = "-" if job.promise(one.algorithm) == "law" else ""  # draws of one distribution: equal places say nothing
     if one != found.base and not same and "same_tokens" in row:
         ties = row["tokens_equal"]["near_ties"]
         same = f"{row['same_tokens']:.0%}" + (f" ({ties} near-ties)" if ties else "")
@@ -71,18 +69,15 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     """What people want to know, a line each."""
     out = []
     for batch, found in job.outcomes.items():
-        many, run = (
-            "Alone" if batch == 1 else f"{batch} at a time",
-            [one for one in found.race.entrants.values() if found.race.ran(one)],
-        )
-        others = f"({len(run) - 1} other{'s were' if len(run) != 2 else ' was'} run)"
-        if found.kept_base and job.chosen_among:
-            out.append(f"{many}: nothing is faster than plain decoding ({found.base.label}) beyond the noise {others}.")
-        elif found.kept_base:
-            out.append(f"{many}: nothing measured beats the default, {found.base.label}, beyond the noise {others}: it stays.")
+        many = "Alone" if batch == 1 else f"{batch} at a time"
+        run = sum(bool(found.race.ran(one)) for one in found.race.entrants.values() if one != found.base)
+        ratio = found.ratio(found.chosen)
+        if found.kept_base or ratio is None:
+            what = "is faster than plain decoding" if job.chosen_among else "measured beats the default"
+            out.append(
+                f"{many}: nothing {what}, {found.base.label}, beyond the noise; settings that were run beside it: {run}."
+            )
         else:
-            ratio = found.ratio(found.chosen)
-            assert ratio is not None
             out.append(f"{many}: {found.chosen.label}, {render.shown(ratio.to_json())} times as fast as {found.base.label}; "
                        f"{ratio.n} {'prompts' if batch == 1 else 'groups of prompts'}.")  # fmt: skip
         if missed := [one for one in job.entrants if batch == job.batches[0] and one.label not in found.race.entrants]:
@@ -167,8 +162,7 @@ def profile(job: TuningJob) -> Profile:
         "clock": job.clock,
         "load": facts.load(),
         "complete": not any(found.interrupted for found in job.outcomes.values()),
-        "algorithms": sorted(one.algorithm for one in [job.base, *job.entrants]),
-        "ranges": {label: {axis.name: searched(axis) for axis in axes} for label, axes in job.axes.items() if axes},
+        "algorithms": sorted(job.of),
     }
     loads = [load(job, batch, found) for batch, found in job.outcomes.items() if found.judged]
     return Profile(loads, job.plan.text(), request, job.device, search)
@@ -184,14 +178,12 @@ def load(job: TuningJob, batch: int, found: TuningOutcome) -> TunedLoad:
         "kept": found.kept_base,
         "tokens_per_second": row.get("tokens_per_second") or 0.0,
         "tokens_per_call": row.get("tokens_per_call") or 0.0,
-        **(
-            {}
-            if ratio is None
-            else {f"ratio_{k}" if k != "value" else "ratio": v for k, v in ratio.to_json().items() if v is not None}
-        ),
         "changes_output": not found.kept_base and not job.promise(label),
-        **({"same_tokens": row["same_tokens"]} if "same_tokens" in row else {}),
+        **{name: row[name] for name in ("same_tokens",) if name in row},
     }
+    for name, value in (ratio.to_json() if ratio is not None else {}).items():
+        if value is not None:
+            figures["ratio" if name == "value" else f"ratio_{name}"] = value
     values = {**one.values, **dict(chosen.setting)}
     return TunedLoad(
         batch,
@@ -202,10 +194,3 @@ def load(job: TuningJob, batch: int, found: TuningOutcome) -> TunedLoad:
         {name: {"source": str(source), "content": contents[name]} for name, source in job.sources[label].items()},
         figures,
     )
-
-
-def searched(axis: Axis) -> str:
-    """An axis's range in a word."""
-    if axis.listed:
-        return ",".join(spelt(value) for value in axis.values)
-    return "shapes" if axis.kind == "topology" else f"{spelt(axis.values[0])}..{spelt(axis.values[-1])}"

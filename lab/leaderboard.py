@@ -217,7 +217,9 @@ def page(document: Row) -> str:
     masked = document["frontier"]
     absent = document["absent"]
     drafters = sorted(name for name, why in absent.items() if "needs a drafter" in why)
+    later = [name for name in causal() if name not in (PLAIN, *entries, *absent)]
     notes = [
+        *([f"not yet, `python -m lab leaderboard` goes on with them: {', '.join(map(linked, later))}"] if later else []),
         *(f"{linked(label)}: {entry['failed']}" for label, entry in sorted(entries.items()) if "failed" in entry),
         f"SmolLM2 has no smaller model of its vocabulary to draft: {', '.join(map(linked, drafters))}",
         f"nobody trained the heads for it: {', '.join(linked(name) for name in sorted(absent) if name not in drafters)}",
@@ -225,7 +227,7 @@ def page(document: Row) -> str:
     ]
     pieces = {
         "facts": facts(document),
-        "same": ranking(same, "prompts", lambda row: str(row["prompts"])),
+        "same": ranking(same, "tokens a call", lambda row: render.number(row["tokens_per_call"])),
         "kinds": by_kind(same),
         "other": ranking(other, "same text", lambda row: render.equal(row).partition(",")[0]),
         "masked": render.markdown_table(frontier.table(masked, linked)),
@@ -258,22 +260,20 @@ def linked(label: str) -> str:
 
 
 def times(rows: Sequence[Row] | None) -> str:
-    """The ratio of all prompts with its interval; a dash for none."""
+    """The ratio of all prompts, with its interval where all were measured; a dash for none."""
     if not rows:
         return "-"
     ratio = rows[0]["ratio"]
-    return f"{ratio['value']:.2f}" + ("" if ratio["low"] is None else f" ({ratio['low']:.2f} to {ratio['high']:.2f})")
+    return f"{ratio['value']:.2f}" + (f" ({ratio['low']:.2f}–{ratio['high']:.2f})" if rows[0]["whole"] else "")
 
 
 def ranking(entries: Mapping[str, Row], heading: str, last: Callable[[Row], str]) -> str:
     """A table of entries in their order; the last column has a figure of the rows of all prompts, one at a time."""
-    headings = ["algorithm", "alone", f"{BATCHES[-1]} at a time", "tokens a call", heading]
-    rows = []
-    for label, entry in entries.items():
-        first = entry["batches"]["1"]
-        figures = [times(first), times(entry["batches"].get(str(BATCHES[-1]))), render.number(first[0]["tokens_per_call"])]
-        rows.append([linked(label), *figures, last(first[0])])
-    return render.markdown_table((headings, rows))
+    rows = [
+        [linked(label), times(one := entry["batches"]["1"]), times(entry["batches"].get(str(BATCHES[-1]))), last(one[0])]
+        for label, entry in entries.items()
+    ]
+    return render.markdown_table((["algorithm", "alone", f"{BATCHES[-1]} at a time", heading], rows))
 
 
 def by_kind(entries: Mapping[str, Row]) -> str:
@@ -302,16 +302,17 @@ What an algorithm of stdlib/ gains over plain decoding (`autoregressive`) on one
 is how many times as fast it makes a token, by processor time, with its 95% interval over prompts; above 1 it is faster.
 
 Each algorithm takes turns with plain decoding, prompt by prompt, and reads every prompt once. One that is {slowest} times as
-slow ends after {few} prompts, one that cannot be 5% faster after {more}: the column of prompts says so. Figures without an
-interval are of fewer than five groups of prompts. There is one head for this model, EAGLE-3's: the program of another head
-shows what it does with these drafts, not what its own head would give.
+slow ends after {few} prompts, one that cannot be 5% faster after {more}: a figure without an interval ended so, and a dash
+stands where it was too slow to go on. There is one head for this model, EAGLE-3's: the program of another head shows what it
+does with these drafts, not what its own head would give.
 
 {facts}
 
 ## The same text
 
 Algorithms that claim the target's own greedy text: {unequal}. A tree of 60 nodes was made for a GPU, where a call reads
-gigabytes: on a CPU its nodes cost arithmetic, and chains and small trees are faster; so does every draft at 8 at a time.
+gigabytes: on a CPU its nodes cost arithmetic, and chains and small trees are faster. Eight
+prompts at a time leave little arithmetic for drafts.
 
 {same}
 ## By kind of prompt
@@ -342,7 +343,7 @@ def command(
     only: Annotated[str, Option(help="Labels, comma separated, that are measured again; nothing else is.")] = "",
     page_only: Annotated[bool, Option(help="Write the page from the result file.")] = False,
 ) -> None:
-    """Measure what the result file lacks; write the page and the gallery's figures. Raises DecError as `decgraph bench` does."""
+    """Measure what the file lacks; write the page and the gallery's figures. Raises DecError as `decgraph bench` does."""
     import torch
 
     found = pages.result("leaderboard")

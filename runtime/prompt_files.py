@@ -1,4 +1,4 @@
-"""Files of prompts: a text on every line, or JSON lines of texts, messages or token ids. Read by `run`, `map`, `tune` and `bench`."""
+"""Files of prompts: a text on every line, or JSON lines of texts, messages or token ids."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def digest(data: bytes) -> str:
 
 
 def of_line(where: str, line: str) -> Text:
-    """The prompt of a line of JSON, or of the body of a request to OpenAI's API, also in a line of a batch file; other keys than
-    the three and "kind" are not read. where: file and line, for errors.
+    """The prompt of a line of JSON, or of the body of a request to OpenAI's API, also in a line of a batch file; other keys
+    than the three and "kind" are not read. where: file and line, for errors.
 
     Raises DecError, with the place, for a line that is no prompt.
     """

@@ -19,6 +19,17 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Figure, Noted, Stats
 
+WATCHED = """rule watched(p: dist, children: draws):
+    for x in children:
+        note ratio = p[x] / x.law[x]
+        if bernoulli(p[x] / x.law[x]):
+            accept x
+        else:
+            p = normalize(relu(p - x.law))
+    y ~ p
+    emit y
+
+"""
 PROGRAM = """algorithm tells(target: causal, drafter: causal, gamma: int in 1..4 = 3):
     refines autoregressive(target) in distribution
     while not done:
@@ -28,7 +39,7 @@ PROGRAM = """algorithm tells(target: causal, drafter: causal, gamma: int in 1..4
                 x ~ q
                 NOTE note doubt = max(entropy(q.raw))
                 grow x
-        verify t by rejection against target(t)
+        verify t by RULE against target(t)
         NOTE note many = len(t.accepted)
         NOTE note chance = count(sample(target(ctx), 2) == 1)
         if len(t.accepted) > 2:
@@ -42,7 +53,8 @@ REQUESTS = [Request(prompt=(0, 1, 2), max_tokens=9, seed=seed, request_id=seed) 
 
 def program(*, notes: bool = True) -> str:
     lines = PROGRAM.splitlines(keepends=True)
-    return "".join(line.replace("NOTE ", "") for line in lines if notes or "NOTE " not in line)
+    text = "".join(line.replace("NOTE ", "") for line in lines if notes or "NOTE " not in line)
+    return WATCHED + text.replace("RULE", "watched") if notes else text.replace("RULE", "rejection")
 
 
 def session(backend: str, text: str) -> Session:
@@ -89,6 +101,8 @@ def test_notes_leave_graph_mode_on(batch: int) -> None:
         program()
         .replace("note doubt = max(entropy(q.raw))", "y = 1")
         .replace("count(sample(target(ctx), 2) == 1)", "1 / len(t.accepted)")
+        .replace("by watched", "by rejection")
+        .replace("gone = 1", "note room = room")
     )
     pairs = [session(backend, text).generate(REQUESTS, batch=batch) for backend in ("reference", "triton")]
     for expected, result in zip(*pairs, strict=True):
@@ -98,7 +112,8 @@ def test_notes_leave_graph_mode_on(batch: int) -> None:
 @pytest.mark.parametrize("backend", ("reference", "torch"))
 def test_nothing_is_committed_otherwise_with_notes(backend: str, told: list[Result]) -> None:
     """Nor drawn otherwise: a note that draws has noise of its own."""
-    plain = session(backend, program(notes=False)).generate(REQUESTS)
+    watched = WATCHED.replace("        note ratio = p[x] / x.law[x]\n", "")
+    plain = session(backend, watched + program(notes=False).replace("by rejection", "by watched")).generate(REQUESTS)
     assert [(r.tokens, r.stats.tested, r.stats.accepted) for r in plain] == [
         (r.tokens, r.stats.tested, r.stats.accepted) for r in told
     ]

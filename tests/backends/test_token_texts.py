@@ -166,3 +166,29 @@ def test_what_is_no_token_is_not_compared_with_a_text() -> None:
         with pytest.raises(DecError) as caught:
             load_text(HEAD + f'        commit x if {use} == "the" else 0\n')
         assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ("reference", "torch", "triton"))
+def test_cells_are_decided_and_masked_again_by_texts(backend: str) -> None:
+    text = """algorithm m(model: masked, length: int in 1..8 = 4):
+    canvas c: length
+    while any(c.masked):
+        b = first(c.masked, 1)
+        x = argmax(model(c, at = b))
+        unmask c[b] with "the" if any(x == "the") else x[0]
+        note the = count(c.token == "the")
+    c[0] = "ab"
+    commit c
+"""
+    results = []
+    for made in (
+        text,
+        text.replace('"the"', "token_2")
+        .replace('"ab"', "token_4")
+        .replace("length: ", "token_2: token = 2, token_4: token = 4, length: "),
+    ):
+        module = load_text(made, "m.dec", check_labels=False)
+        bound = Session(module, models_for(module.entry, 5, 3), {}, machine=machine(backend), tokenizer=Own())
+        results.append(bound.run(Request(prompt=(0, 1, 2), max_tokens=4, temperature=0)))
+    assert results[0].error is None and results[0].tokens == results[1].tokens and results[0].tokens[0] == 4
+    assert results[0].stats.notes["the"].count == 4

@@ -147,7 +147,7 @@ def test_nothing_is_faster_than_plain_decoding(few: None, here: Path, capsys: Ca
     monkeypatch.setitem(globals(), "ROW", 9.0)
     assert tuned("--batch", "1") == 0
     out = capsys.readouterr().out
-    assert "Alone: nothing is faster than plain decoding (autoregressive) beyond the noise" in out
+    assert "Alone: nothing is faster than plain decoding, autoregressive, beyond the noise" in out
     assert "because it may commit other tokens (--lossy)" in out
     (load,) = Profile.read(here / "tuned.profile.toml").loads
     assert load.algorithm == "autoregressive" and load.figures["kept"] is True

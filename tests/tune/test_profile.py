@@ -15,25 +15,29 @@ from decgraph.runtime.models import hf
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.placement import Placement, placement_of, placement_of_all
 from decgraph.runtime.tune import facts
-from decgraph.runtime.tune.profile import Profile
+from decgraph.runtime.tune.profile import Profile, TunedLoad
 
 PLAN = Plan(passes=("simplify",), backend="torch", batch=4)
 
 
 def made(**changes: object) -> Profile:
+    """A profile of two loads; changes: of the first."""
     fields: dict[str, object] = {
+        "batch": 1,
         "algorithm": "speculative",
         "program": "abc",
         "params": {"gamma": "6"},
-        "plan": PLAN.text(),
         "models": {"target": {"source": "target", "content": "t1"}, "drafter": {"source": '/models/d é"\\', "content": ""}},
-        "request": {"temperature": 0.0, "prompts": 3},
-        "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"},
         "figures": {"ratio": 1.25, "complete": True, "tokens_per_second": float("nan")},
-        "search": {"notes": ['a "b"', "c\nd"], "ranges": {"gamma": [0.5, 0.25], "a.b": [[1.0], []]}},
         **changes,
     }
-    return Profile(**fields)  # type: ignore[arg-type]
+    return Profile(
+        [TunedLoad(**fields), TunedLoad(8, "prompt_lookup", params={"k": "4"})],  # type: ignore[arg-type]
+        PLAN.text(),
+        {"temperature": 0.0, "prompts": 3},
+        {"device": "cpu: A", "threads": 1, "torch": "2.13"},
+        {"notes": ['a "b"', "c\nd"], "ranges": {"gamma": [0.5, 0.25], "a.b": [[1.0], []]}},
+    )
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -41,20 +45,31 @@ def test_round_trip(tmp_path: Path) -> None:
     profile.write(tmp_path / "p.toml")
     again = Profile.read(tmp_path / "p.toml")
     assert again.path == str(tmp_path / "p.toml")
-    again.path, again.figures["tokens_per_second"], profile.figures["tokens_per_second"] = "", 0, 0
+    again.path, again.loads[0].figures["tokens_per_second"], profile.loads[0].figures["tokens_per_second"] = "", 0, 0
     assert again == profile
     assert Plan.parse(again.plan) == PLAN
     assert [p.name for p in tmp_path.iterdir()] == ["p.toml"]
-    assert tomllib.loads(profile.text())["models"]["drafter"]["source"] == '/models/d é"\\'
+    assert tomllib.loads(profile.text())["loads"][0]["models"]["drafter"]["source"] == '/models/d é"\\'
 
 
 def test_values_and_lines(tmp_path: Path) -> None:
     profile = Profile.parse(made().text(), "p.toml")
-    assert profile.check(decgraph.load("speculative").function) == {"gamma": 6}
+    first, second = profile.loads
+    assert profile.check(first, decgraph.load("speculative").function) == {"gamma": 6}
     lines = made().text().splitlines()
-    assert lines[profile.line("params", "gamma") - 1] == 'gamma = "6"'
-    assert lines[profile.line("models.target") - 1] == "[models.target]"
-    assert profile.line("params", "nothing") == 1
+    assert lines[profile.line("loads.params", "gamma", first) - 1] == 'gamma = "6"'
+    assert lines[profile.line("loads.params", "k", second) - 1] == 'k = "4"'
+    assert lines[profile.line("loads", "algorithm", second) - 1] == 'algorithm = "prompt_lookup"'
+    assert lines[profile.line("loads.models.target", of=first) - 1] == "[loads.models.target]"
+    assert profile.line("loads.params", "nothing", first) == 1
+
+
+def test_the_choice_for_a_load() -> None:
+    """That of the largest load which is no larger; of an algorithm's own choices, if it is named."""
+    profile = made()
+    assert [profile.at(n).batch for n in (1, 7, 8, 100)] == [1, 1, 8, 8]
+    assert profile.at(1, "prompt_lookup").batch == 8 and profile.at(64, "speculative").batch == 1
+    assert made(batch=4).at(1).batch == 4  # the least there is
 
 
 def changed(old: str, new: str) -> str:
@@ -64,29 +79,44 @@ def changed(old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [
-    ("format = 1", "format = 9", "p.toml:2: a profile of format 9"),
-    ("format = 1\n", "", "p.toml:1: a profile of format none"),
-    ("format = 1", "format = ", "p.toml:2: this is no profile"),
-    ('algorithm = "speculative"', "algorithm = 7", "p.toml:3: the profile names no algorithm"),
-    ('algorithm = "speculative"', 'algorithm = "eagle2"', "p.toml:3: a profile of eagle2, not of speculative"),
-    ('gamma = "6"', 'gamma = "99"', "p.toml:7: speculative: `gamma` is 99; it must be in 1..32"),
-    ('gamma = "6"', 'gamma = "six"', "p.toml:7: speculative: `gamma` must be a whole number"),
-    ('gamma = "6"', "gamma = [6]", "p.toml:7: `gamma` is a word or a number"),
-    ('gamma = "6"', 'gamma = "6"\nbeta = 3', "p.toml:8: speculative has no parameter `beta`"),
-    ('gamma = "6"', 'gamma = "6"\ngamma = "7"', "p.toml:8: this is no profile"),
-    ("[params]", "[parameters]", "p.toml:6: a profile has no `parameters`"),
-    ('program = "abc"', 'program = "abc"\nplan = 3', "p.toml"),
-    ('content = "t1"', "content = 5", "p.toml:12: `models.target` holds source and content"),
-    ('source = "target"', 'source = "target', "p.toml:13: this is no profile"),
+    ("format = 2", "format = 9", "a profile of format 9"),
+    ("format = 2\n", "", "a profile of format none"),
+    ("format = 2", "format = ", "this is no profile"),
+    ('algorithm = "speculative"', "algorithm = 7", "the profile names no algorithm"),
+    ('algorithm = "speculative"', 'algorithm = "eagle2"', "a profile of eagle2 and prompt_lookup, not of speculative"),
+    ("batch = 1", "batch = 0", "`batch` says how many requests are decoded together"),
+    ("batch = 8", 'batch = "8"', "`batch` says how many requests are decoded together"),
+    ('gamma = "6"', 'gamma = "99"', "speculative: `gamma` is 99; it must be in 1..32"),
+    ('gamma = "6"', 'gamma = "six"', "speculative: `gamma` must be a whole number"),
+    ('gamma = "6"', "gamma = [6]", "`gamma` is a word or a number"),
+    ('gamma = "6"', 'gamma = "6"\nbeta = 3', "speculative has no parameter `beta`"),
+    ('gamma = "6"', 'gamma = "6"\ngamma = "7"', "this is no profile"),
+    ('program = "abc"', 'program = "abc"\nplan = 3', "a load has no `plan`"),
+    ('program = "abc"', 'program = "abc"\nfigures = 3', "this is no profile"),
+    ("[plan]", "[plans]", "a profile has no `plans`"),
+    ('content = "t1"', "content = 5", "`models.target` holds source and content"),
+    ('source = "target"', 'source = "target", ', "this is no profile"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_with_its_line(old: str, new: str, message: str) -> None:
     with pytest.raises(DecError) as caught:
-        Profile.parse(changed(old, new), "p.toml").check(decgraph.load("speculative").function)
-    assert str(caught.value).startswith(f"error: {message}"), caught.value
-    assert "try:" in str(caught.value)
+        profile = Profile.parse(changed(old, new), "p.toml")
+        profile.check(profile.at(1, "speculative"), decgraph.load("speculative").function)
+    assert message in str(caught.value) and "try:" in str(caught.value), caught.value
+    line = int(str(caught.value).removeprefix("error: p.toml:").partition(":")[0])
+    added = next(iter(set(new.splitlines()) - set(old.splitlines())), new.splitlines()[-1] if new else "")
+    at = [n for n, one in enumerate(changed(old, new).splitlines(), 1) if added and added in one]
+    assert line == 1 or message == "this is no profile" or any(abs(line - n) <= 2 for n in at), (line, at)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"\x00", b"hello", b"format = 1", b"[[[", b"format = 1\nalgorithm = ''"])
+def test_a_profile_without_loads() -> None:
+    for text in ("format = 2\n", "format = 2\nloads = 3\n", "format = 2\nloads = []\n", "format = 2\n[loads]\nbatch = 1\n"):
+        with pytest.raises(DecError, match=r"p.toml:\d: the profile has no \[\[loads\]\]"):
+            Profile.parse(text, "p.toml")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe", b"\x00", b"hello", b"format = 2", b"[[[", b"format = 2\n[[loads]]\nalgorithm = ''"]
+)
 def test_files_that_are_no_profiles(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_bytes(data)
     with pytest.raises(DecError, match="p.toml"):
@@ -120,7 +150,8 @@ def doubts(**changes: object) -> list[str]:
         "temperature": 0.0,
         **changes,
     }
-    return made().doubts(**as_tuned)  # type: ignore[arg-type]
+    profile = made()
+    return profile.doubts(profile.loads[0], **as_tuned)  # type: ignore[arg-type]
 
 
 def test_doubts() -> None:
@@ -132,10 +163,11 @@ def test_doubts() -> None:
     assert doubts(device={"device": "cpu: A", "threads": 2, "torch": "2.13"}) == ["threads was 1 and is 2"]
     assert doubts(temperature=0.7) == ["it was tuned for greedy requests, and this one is sampled"]
     assert doubts(batch=8) == ["it was tuned for single prompts, and this run decodes 8 prompts at a time"]
-    batched = made(request={"temperature": 0.0, "prompts": 8, "batch": 8})
+    batched = made(batch=8)
     as_tuned = {"program": "abc", "models": {}, "device": batched.device, "temperature": 0.0}
-    assert batched.doubts(**as_tuned, batch=4) == []  # type: ignore[arg-type]
-    assert batched.doubts(**as_tuned) == ["it was tuned for 8 prompts at a time, and this run decodes single prompts"]  # type: ignore[arg-type]
+    assert batched.doubts(batched.loads[0], **as_tuned, batch=4) == []  # type: ignore[arg-type]
+    alone = batched.doubts(batched.loads[0], **as_tuned)  # type: ignore[arg-type]
+    assert alone == ["it was tuned for 8 prompts at a time, and this run decodes single prompts"]
 
 
 def test_fingerprints_see_what_matters(tmp_path: Path) -> None:

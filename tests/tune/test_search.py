@@ -166,7 +166,9 @@ def test_a_base_that_cannot_run_is_an_error(clock: Any) -> None:
 def tune(machine: Machine, axes: list[Axis] | None = None, rounds: int = 120, **options: Any) -> Any:
     """Tune with as much time as this many requests of the default take."""
     mine = axes or [DEPTH, BUDGET]
-    return within(machine, rounds, Tuner(race(machine, **{"prompts": PROMPTS, **options}), [DEFAULT], lambda _: mine, seconds=1.0))
+    return within(
+        machine, rounds, Tuner(race(machine, **{"prompts": PROMPTS, **options}), [DEFAULT], lambda _: mine, seconds=1.0)
+    )
 
 
 def within(machine: Machine, rounds: int, tuner: Tuner) -> Any:
@@ -324,3 +326,14 @@ def test_requests_take_turns_and_the_base_runs_every_time(clock: Any) -> None:
     assert machine.ran.count(DEFAULT) == machine.ran.count(BEST) == 6 and met.turns == 6
     assert [n for _, n in met.found.times.groups] == [0, 1, 2, 0, 1, 2]
     assert met.lasts == pytest.approx(clock.now / 12, rel=0.01)
+
+
+def test_tokens_that_a_claim_rules_out_in_the_final_rounds_alone(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt that only the last rounds came to: what is fastest is not chosen then."""
+
+    def tokens(chosen: Entrant, number: int) -> tuple[int, ...]:
+        return (1, 2, 9) if chosen.algorithm == "fast" and number == 7 else (1, 2, 3)
+
+    met = race(Machine(clock, speeds, tokens=tokens), PLAIN, 8, target=Judge(0.5, monkeypatch), bound=lambda _: True)
+    found = within(met.opened, 100, Tuner(met, [Entrant("fast"), Entrant("even")], lambda _: [], seconds=1.0))
+    assert found.kept_base and "which its claim rules out" in str(met.failed["fast"])

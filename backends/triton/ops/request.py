@@ -124,9 +124,11 @@ def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
 
 @step("note")
 def note(s: Step, op: Op, x: Operand) -> None:
-    """A figure of the program. Raises NotSteppable in a loop that a full tree ends, which goes on here without growing it."""
-    if any("fills" in o.attrs and op in inner.walk() for o in s.function.body.walk() for inner in o.regions):
-        raise NotSteppable("a note in a loop that drafts", op)
+    """A figure of the program. Raises NotSteppable in a loop that drafts, and in a rule: they go on here where nothing is left
+    to grow or to test."""
+    outside = (o for o in s.function.body.walk() if "fills" in o.attrs or o.opcode == "tree.walk")
+    if op.memo.once("drafts", lambda: any(op in inner.walk() for o in outside for inner in o.regions)):
+        raise NotSteppable("a note in a loop that drafts, or in a rule", op)
     s.counts.note(op.attrs["name"], s.lanes(x))
 
 
