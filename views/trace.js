@@ -132,7 +132,7 @@ class RunView {
   said(i) {
     const token = this.run.tokens[i];
     const origin = this.canvas ? this.history[i].map(([s, t, c]) => (t < 0 ? `masked again in step ${s + 1}` : `${quoted(this.piece(t))} in step ${s + 1}, confidence ${number(c)}`)).join("; ") : WORDS[this.run.origins[i]];
-    return `${token === undefined ? "" : quoted(this.piece(token)) + ` (${token}), `}position ${i}, step ${this.stepOf[i] + 1}: ${origin}`;
+    return `${token === undefined ? "" : quoted(this.piece(token)) + ` (${token}), `}position ${i}${this.canvas ? "" : `, step ${this.stepOf[i] + 1}`}: ${origin}`;
   }
 
   cellSaid(x, y) {
