@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,15 +22,13 @@ ALL = "all"  # the kind of a row about prompts of every kind
 @dataclass(frozen=True)
 class MeasureSettings:
     """How long and how often. limit: new tokens of a request. rounds: timed runs of each group. batch: prompts decoded at a
-    time. temperature: 0 is greedy. seed: of the order within rounds, of the noise and of the bootstrap. slowest: how many times
-    as long as the first contender one may take for a group before it is left out."""
+    time. temperature: 0 is greedy. seed: of the order within rounds, of the noise and of the bootstrap."""
 
     limit: int = 64
     rounds: int = 5
     batch: int = 1
     temperature: float = 0.0
     seed: int = 0
-    slowest: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -110,13 +106,12 @@ def measured(
     out = Measured(work, {c.label: c for c in contenders})
     cuda = torch.cuda.is_initialized()  # something of this process lies on a GPU
     passes = settings.rounds + (not warm)
-    usual: list[float] = []
     for number, contender in enumerate(() if warm else contenders):
         on_progress(f"{contender.label}, tokens", number / len(contenders) / passes)
         if cuda:
             torch.cuda.reset_peak_memory_stats()
         try:
-            out.ran[contender.label] = dict(enumerate(observed(contender, len(work.groups), usual, settings.slowest)))
+            out.ran[contender.label] = {n: contender.observed(n) for n in range(len(work.groups))}
         except DecError as error:
             out.failed[contender.label] = error
             continue
@@ -141,21 +136,6 @@ def measured(
     if not out.times.groups:
         raise KeyboardInterrupt
     return out
-
-
-def observed(contender: Contender, groups: int, usual: list[float], slowest: float) -> list[ContenderRun]:
-    """What a contender makes of every group. usual: the processor seconds that the first contender took for each, which are
-    noted where there are none yet. Raises DecError for one that takes `slowest` times as long."""
-    first, ran = not usual, []
-    for n in range(groups):
-        began = time.process_time()
-        ran.append(contender.observed(n))
-        took = time.process_time() - began
-        if first:
-            usual.append(took)
-        elif took > slowest * usual[n]:
-            raise DecError(f"it takes {took:.0f} s of processor time for {usual[n]:.1f} s of the first one's")
-    return ran
 
 
 def rows_of(

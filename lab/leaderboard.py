@@ -8,9 +8,10 @@ again. `decgraph zoo fetch smollm2` comes first.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +19,10 @@ from typer import Option
 
 from decgraph import stdlib
 from decgraph.bench import baselines, bootstrap, compare, loading, machine, prompts, render
-from decgraph.bench.agreement import Agreement
 from decgraph.bench.benchmark import causal
 from decgraph.bench.compare import THEIRS, Candidate
-from decgraph.bench.contenders import ContenderRun, Group, Ours, Theirs, greedy_is_exact, session_on
-from decgraph.bench.measure import ALL, BenchWork, drafts_of
-from decgraph.bench.timing import alternated
+from decgraph.bench.contenders import Group, Ours, Theirs, greedy_is_exact, session_on
+from decgraph.bench.measure import ALL, BenchWork, Measured, MeasureSettings, rows_of
 from decgraph.errors import DecError
 from decgraph.runtime.placement import Placement
 from lab import frontier, gallery, pages, runs
@@ -34,6 +33,7 @@ TARGET, HEADS = "smollm2", {"head": "smollm2_eagle"}
 PLAIN = "autoregressive"
 VARIANTS = ("eagle2:depth=3,k=3,budget=8",)
 """Measured beside the published parameters: the published tree was made for a target fifty times as large."""
+KEPT = ("kind", "prompts", "tokens_per_call", "tokens_equal", "drafted_per_call", "acceptance", "draft_errors")
 LIMIT = 48
 BATCHES = (1, 8)
 SLOWEST = 3
@@ -114,61 +114,22 @@ class Board:
     def rows(self, one: One, batch: int) -> list[Row]:
         """Those of one batch size, until there is nothing more to see. Raises DecError as the algorithm does."""
         work, (plain,) = in_turns(compare.work_of(self.prompts, batch)), compare.candidates([PLAIN], {})
-        turns: list[Turn] = []
-        for turn in taken(self.contender(plain, work.groups), self.contender(one, work.groups), work):
-            turns.append(turn)
-            if enough(turns):
+        sides, order = [self.contender(plain, work.groups), self.contender(one, work.groups)], random.Random(0)
+        made, label = Measured(work, {side.label: side for side in sides}), sides[1].label
+        for n in range(len(work.groups)):
+            made.times.turn({side.label: made.noted(side.label) for side in sides}, 0, n, order)
+            for error in made.times.failed.values():
+                raise error
+            ratios = [ratio for (ratio,) in made.ratios(PLAIN, label, ALL, cpu=True)]
+            if enough(ratios, batch, sum(made.times.of("cpu")[label])):
                 break
-        kinds = dict.fromkeys(turn.kind for turn in turns)
-        found = [(kind, [turn for turn in turns if kind in (ALL, turn.kind)]) for kind in (ALL, *kinds)]
-        whole = len(turns) == len(work.groups)
-        return [{"kind": kind, "whole": whole, **self.row(of_kind, not isinstance(one, str))} for kind, of_kind in found]
-
-    def row(self, turns: Sequence[Turn], ours: bool) -> Row:
-        """The figures of some turns. ours: whether drafts were counted."""
-        same, ran = Agreement(self.theirs.target), [turn.ran for turn in turns]
-        for turn in turns:
-            for prompt, tokens, plain in zip(turn.group, turn.ran.tokens, turn.plain.tokens, strict=True):
-                same.compare(prompt, tokens, plain)
-        calls = sum(one.calls for one in ran)
-        return {
-            "prompts": sum(len(turn.group) for turn in turns),
-            "tokens_per_call": round(sum(len(t) for one in ran for t in one.tokens) / calls, 3) if calls else None,
-            "ratio": bootstrap.ratio([[turn.ratio] for turn in turns]).to_json(),
-            "tokens_equal": same.to_json(),
-            **(drafts_of(ran) if ours else {}),
-        }
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A group of prompts of a kind, decoded by plain decoding and by another. seconds: of the processor, that the other took;
-    ratio: how many times as long plain decoding took for a token."""
-
-    kind: str
-    group: Group
-    plain: ContenderRun
-    ran: ContenderRun
-    seconds: float
-    ratio: float
-
-
-def taken(plain: Ours | Theirs, other: Ours | Theirs, work: BenchWork) -> Iterator[Turn]:
-    """The two in turns, in a random order, group by group. Raises DecError as they do, KeyboardInterrupt as such."""
-    for n, (group, kind) in enumerate(zip(work.groups, work.kinds, strict=True)):
-        made: dict[str, ContenderRun] = {}
-
-        def run(side: str, n: int = n, made: dict[str, ContenderRun] = made) -> int:
-            made[side] = (plain if side == "plain" else other).observed(n)
-            return sum(map(len, made[side].tokens))
-
-        times = alternated({side: lambda _, side=side: run(side) for side in ("plain", "other")}, 1, 1, seed=n)
-        if times.interrupted:
-            raise KeyboardInterrupt
-        for error in times.failed.values():
-            raise error
-        a, b = (times.cpu[side][0] / max(times.tokens[side][0], 1) for side in ("plain", "other"))
-        yield Turn(kind, group, made["plain"], made["other"], times.cpu["other"][0], a / b)
+        whole, settings = len(made.times.groups) == len(work.groups), MeasureSettings(LIMIT, 1, batch)
+        rows = rows_of(made, {PLAIN: [], label: [PLAIN]}, settings, self.theirs.target, shares_too=False)
+        return [
+            {"whole": whole, "ratio": row["ratios"][PLAIN]["cpu"], **{key: row[key] for key in KEPT if key in row}}
+            for row in rows
+            if row["algorithm"] == label
+        ]
 
 
 def in_turns(work: BenchWork) -> BenchWork:
@@ -177,14 +138,13 @@ def in_turns(work: BenchWork) -> BenchWork:
     return BenchWork(tuple(work.groups[n] for n in order), tuple(work.kinds[n] for n in order))
 
 
-def enough(turns: Sequence[Turn]) -> bool:
-    """Whether an algorithm ends after these turns."""
-    found = bootstrap.ratio([[turn.ratio] for turn in turns])
-    seen = sum(len(turn.group) for turn in turns)
-    if (seen >= FEW or sum(turn.seconds for turn in turns) > PATIENCE) and found.value * SLOWEST < 1:
+def enough(ratios: Sequence[float], batch: int, seconds: float) -> bool:
+    """Whether an algorithm ends here. ratios: of every group of `batch` prompts so far. seconds: what it has taken."""
+    found, seen = bootstrap.ratio([[ratio] for ratio in ratios]), batch * len(ratios)
+    if (seen >= FEW or seconds > PATIENCE) and found.value * SLOWEST < 1:
         return True
-    most = found.high if len(turns) >= bootstrap.FEWEST else max(turn.ratio for turn in turns)
-    return seen - len(turns[-1].group) < MORE <= seen and most < WORTH
+    most = found.high if len(ratios) >= bootstrap.FEWEST else max(ratios)
+    return seen - batch < MORE <= seen and most < WORTH
 
 
 def exact(one: One) -> bool:

@@ -332,26 +332,3 @@ def test_a_masked_run() -> None:
     assert not compare.wrong(run)
     with pytest.raises(DecError, match="does not decode with a masked model"):
         prepared(candidates(["fast_dllm"], {}), texts, TINY, wanted=["speculative"])
-
-
-def test_a_contender_that_takes_many_times_as_long_is_left_out_after_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(measure.time, "process_time", lambda: clock[0])
-
-    class Takes:
-        def __init__(self, label: str, seconds: float) -> None:
-            self.label, self.seconds, self.groups = label, seconds, 0
-
-        def __call__(self, n: int) -> int:
-            return 1
-
-        def observed(self, n: int) -> ContenderRun:
-            self.groups += 1
-            clock[0] += self.seconds
-            return ContenderRun([(1,)], 1)
-
-    work = compare.work_of([BenchPrompt("a", (1,)), BenchPrompt("b", (2,))], 1)
-    contenders = [Takes("first", 2.0), Takes("slow", 7.9), Takes("slower", 8.1)]
-    found = measure.measured(contenders, work, MeasureSettings(rounds=1, slowest=4))
-    assert set(found.failed) == {"slower"} and [c.groups for c in contenders] == [2, 2, 1]
-    assert "8 s of processor time for 2.0 s" in str(found.failed["slower"])

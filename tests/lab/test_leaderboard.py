@@ -8,10 +8,8 @@ import pytest
 
 import decgraph
 from decgraph.bench import compare
-from decgraph.bench.contenders import ContenderRun
 from decgraph.bench.measure import BenchWork
 from lab import frontier, leaderboard
-from lab.leaderboard import Turn
 from lab.tradeoffs.masked import Masked, settings_of
 
 ROW = {"kind": "all", "whole": True, "prompts": 40, "tokens_per_call": 2.5,
@@ -19,28 +17,23 @@ ROW = {"kind": "all", "whole": True, "prompts": 40, "tokens_per_call": 2.5,
        "tokens_equal": {"same": 39, "near_ties": 1, "different": 0}}  # fmt: skip
 
 
-def turns(*ratios: float, size: int = 1, seconds: float = 1.0) -> list[Turn]:
-    ran = ContenderRun([], 1)
-    return [Turn("code", [(1,)] * size, ran, ran, seconds, ratio) for ratio in ratios]
-
-
 @pytest.mark.parametrize(
-    ("ran", "ends"),
+    ("ratios", "batch", "seconds", "ends"),
     [
-        (turns(0.1, 0.1, 0.1, 0.1), False),
-        (turns(0.1, 0.1, 0.1, 0.1, 0.1), True),  # more than three times as slow, after five prompts
-        (turns(0.1, seconds=30.0), True),  # or as soon as it takes long
-        (turns(0.9, 2.0, seconds=30.0), False),
-        (turns(*[0.9] * 10), True),  # not 5% faster, after ten prompts
-        (turns(*[1.2] * 10), False),
-        (turns(*[0.9] * 9, 3.0), False),  # its interval reaches higher
-        (turns(*[0.9] * 11), False),  # that was asked after ten
-        (turns(0.9, 0.8, size=8), True),
-        (turns(0.9, 1.1, size=8), False),
+        ([0.1] * 4, 1, 4.0, False),
+        ([0.1] * 5, 1, 5.0, True),  # more than three times as slow, after five prompts
+        ([0.1], 1, 30.0, True),  # or as soon as it takes long
+        ([0.9, 2.0], 1, 60.0, False),
+        ([0.9] * 10, 1, 10.0, True),  # not 5% faster, after ten prompts
+        ([1.2] * 10, 1, 10.0, False),
+        ([0.9] * 9 + [3.0], 1, 10.0, False),  # its interval reaches higher
+        ([0.9] * 11, 1, 11.0, False),  # that was asked after ten
+        ([0.9, 0.8], 8, 16.0, True),
+        ([0.9, 1.1], 8, 16.0, False),
     ],
 )
-def test_an_algorithm_ends_where_nothing_is_left_to_see(ran: list[Turn], ends: bool) -> None:
-    assert leaderboard.enough(ran) is ends
+def test_an_algorithm_ends_where_nothing_is_left_to_see(ratios: list[float], batch: int, seconds: float, ends: bool) -> None:
+    assert leaderboard.enough(ratios, batch, seconds) is ends
 
 
 def test_the_first_prompts_are_of_all_kinds() -> None:
