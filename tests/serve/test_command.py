@@ -153,6 +153,6 @@ def test_a_request_without_an_algorithm_gets_the_choice_for_the_load(
     assert len(made.every_session()) == 6 and len({id(m) for s in made.every_session() for m in s.models.values()}) <= 4
     service = Service(made)
     assert made.busy() == 0 == len(service.worker)
-    assert main(["serve", "--tuned", str(tmp_path / "none.toml")]) == 1 and "cannot read" in capsys.readouterr().err
+    assert main(["serve", "--tuned", str(tmp_path / "none.toml")]) == 2 and "cannot read" in capsys.readouterr().err
     (tmp_path / "p.toml").write_text('format = 2\n[[loads]]\nbatch = 1\nalgorithm = "speculative"\nparams = { gamma = "99" }\n')
-    assert main(["serve", "--tuned", str(tmp_path / "p.toml")]) == 1 and "`gamma` is 99" in capsys.readouterr().err
+    assert main(["serve", "--tuned", str(tmp_path / "p.toml")]) == 2 and "`gamma` is 99" in capsys.readouterr().err

@@ -162,7 +162,8 @@ class ConfidenceHead(nn.Module):
         self.markov_w1 = nn.Embedding(whole(config, "vocab_size"), rank) if rank else None
 
     def forward(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """The logit [n, 1] of each place by its state [n, hidden] and the token before it int64[n]."""
+        """The logit [n, 1] of each place by its state [n, hidden] and the token before it int64[n]. Raises DecError where the
+        head reads that token and there is none."""
         if self.markov_w1 is not None:
             if tokens is None:
                 raise DecError("the confidence head reads the token before a place", hint="sure(h, token = x)")
