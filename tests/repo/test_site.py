@@ -248,6 +248,12 @@ def test_the_file_of_a_fence_is_its_title(mark: str) -> None:
     assert hooks.rewritten(f"```diff {mark}=a/b.py\n+x\n```\n", "docs/page.md") == '```diff title="a/b.py"\n+x\n```\n'
 
 
+def test_a_name_in_a_cell_is_broken_behind_its_underscores() -> None:
+    cells = '<td><a href="a_b.html">fast_dllm_v2</a></td><td>eagle2_x</td><td><code>a_b</code> and a_b c</td>'
+    broken = hooks.on_page_content(cells, page=None, config=None, files=None)
+    assert broken == cells.replace("fast_dllm_v2", "fast_<wbr>dllm_<wbr>v2").replace("eagle2_x", "eagle2_<wbr>x")
+
+
 def test_the_navigation_holds_what_is_there() -> None:
     entries: list[Any] = ["index.md", {"A": ["a.md", {"Not yet": "later.md"}, "b/*.md"]}, {"None": ["gone.md"]}]
     there = ["a.md", "b/one.md", "b/two.md", "index.md"]
