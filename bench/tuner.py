@@ -16,6 +16,7 @@ from decgraph.bench import bootstrap, search
 from decgraph.bench.measure import ALL, Measured, MeasureSettings, Row, measured, rows_of
 from decgraph.bench.race import Race
 from decgraph.bench.search import Left
+from decgraph.runtime.trace import Stats
 from decgraph.runtime.tune.space import Axis, Entrant, smallest
 
 GAIN = 1.01  # a gain that is not worth a profile
@@ -59,6 +60,11 @@ class TuningOutcome:
         """How many times as fast as the base it is, by the final rounds if it came that far; None where it never ran."""
         pairs = self.race.pairs(one) if self.finals is None else pairs_of(self.finals, self.race, one) or self.race.pairs(one)
         return bootstrap.ratio(pairs) if pairs else None
+
+    def draft_errors(self, one: Entrant) -> dict[str, int]:
+        """How often which error ended a draft of its last runs."""
+        ran = [found.ran.get(one.label, {}) for found in (self.race.found, self.finals) if found is not None]
+        return Stats.errors_of(stats for groups in ran for made in groups.values() for stats in made.stats)
 
 
 def pairs_of(found: Measured, race: Race, one: Entrant) -> list[list[float]]:
