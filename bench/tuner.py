@@ -120,7 +120,8 @@ class Tuner:
         for one in rivals:
             pairs = race.pairs(one) if finals is None else pairs_of(finals, race, one)
             if one != race.base and sum(map(len, pairs)) >= LEAST_PAIRS:
-                if bootstrap.surely_above(pairs, GAIN, len(rivals)):  # of twenty tunings of equals one would choose
+                # Of a few finalists each by the interval that is shown; a search cut short has had many chances.
+                if bootstrap.surely_above(pairs, GAIN, 1 if finals is not None else len(rivals)):
                     ahead[one] = bootstrap.figure(pairs)
         chosen = max(ahead, key=lambda one: ahead[one], default=race.base)
         return TuningOutcome(race.base, chosen, race, finals, met, rows, interrupted, time.monotonic() - began)
@@ -139,7 +140,7 @@ class Tuner:
                 until = part + (0.65 - part) * n / len(starts)
                 search.descend(race, axes, start, self.share(until), told=lambda one: self.told(f"at {one.label}"))
         fitting = self.seconds_left() / max(1e-9, (LEAST_PAIRS + 2) * race.lasts) - 1  # for so many there is time
-        return search.fastest(race, max(1, min(FINALISTS + several, int(fitting))), each=2 if several else FINALISTS)
+        return search.fastest(race, max(1, min(FINALISTS + several, int(fitting))), each=1 if several else FINALISTS)
 
     def decided(self, finalists: Sequence[Entrant]) -> Measured | None:
         """The final rounds: until the time is up, or all is clear. None where there is nothing to decide, or no time for it."""
