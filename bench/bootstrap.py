@@ -53,8 +53,8 @@ def figure(pairs: Sequence[Sequence[float]]) -> float:
 
 
 def surely_above(pairs: Sequence[Sequence[float]], least: float, chances: int = 1) -> bool:
-    """Whether the interval lies above `least`, at a level at which so many chances to look so by accident count as one; of fewer
-    prompts than an interval is given of, Student's of their medians does, which is longer."""
+    """Whether the interval lies above `least`, at a level at which so many chances to look so by accident count as one; of
+    fewer prompts than an interval is given of, Student's of their medians does, which is longer."""
     if not pairs or ratio(pairs, level=1 - (1 - LEVEL) / chances).low <= least:
         return False
     n, logs = len(pairs), np.log([np.median(rounds) for rounds in pairs])
