@@ -74,6 +74,7 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
         ratio = found.ratio(found.chosen)
         if found.kept_base or ratio is None:
             what = "is faster than plain decoding" if job.chosen_among else "measured beats the default"
+            what = f"so far {what}" if found.interrupted else what
             out.append(
                 f"{many}: nothing {what}, {found.base.label}, beyond the noise; settings that were run beside it: {run}."
             )
