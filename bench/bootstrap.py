@@ -53,14 +53,14 @@ def figure(pairs: Sequence[Sequence[float]]) -> float:
 
 
 def surely_above(pairs: Sequence[Sequence[float]], least: float, chances: int = 1) -> bool:
-    """Whether the figure is above `least` by more than the noise, one of `chances` tries being allowed to look so by accident
-    in twenty: by the interval, and, since that is too short of few prompts, by Student's of the prompts' medians."""
-    if not pairs or ratio(pairs, level=1 - 0.1 / chances).low <= least:
+    """Whether the interval lies above `least`, at a level at which so many chances to look so by accident count as one; of
+    fewer prompts than an interval is given of, Student's of their medians does, which is longer."""
+    if not pairs or ratio(pairs, level=1 - (1 - LEVEL) / chances).low <= least:
         return False
     n, logs = len(pairs), np.log([np.median(rounds) for rounds in pairs])
-    if n == 1:
+    if n == 1 or n >= FEWEST:
         return True
-    z, free = NormalDist().inv_cdf(1 - 0.05 / chances), n - 1
+    z, free = NormalDist().inv_cdf(1 - (1 - LEVEL) / chances / 2), n - 1
     z += (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)  # Student's quantile, nearly
     return bool(logs.mean() - z * logs.std(ddof=1) / n**0.5 > np.log(least))
 

@@ -16,6 +16,7 @@ from decgraph.bench import bootstrap, search
 from decgraph.bench.measure import ALL, Measured, MeasureSettings, Row, measured, rows_of
 from decgraph.bench.race import Race
 from decgraph.bench.search import Left
+from decgraph.runtime.trace import Stats
 from decgraph.runtime.tune.space import Axis, Entrant, smallest
 
 GAIN = 1.01  # a gain that is not worth a profile
@@ -59,6 +60,11 @@ class TuningOutcome:
         """How many times as fast as the base it is, by the final rounds if it came that far; None where it never ran."""
         pairs = self.race.pairs(one) if self.finals is None else pairs_of(self.finals, self.race, one) or self.race.pairs(one)
         return bootstrap.ratio(pairs) if pairs else None
+
+    def draft_errors(self, one: Entrant) -> dict[str, int]:
+        """How often which error ended a draft of its last runs."""
+        ran = [found.ran.get(one.label, {}) for found in (self.race.found, self.finals) if found is not None]
+        return Stats.errors_of(stats for groups in ran for made in groups.values() for stats in made.stats)
 
 
 def pairs_of(found: Measured, race: Race, one: Entrant) -> list[list[float]]:
@@ -114,7 +120,8 @@ class Tuner:
         for one in rivals:
             pairs = race.pairs(one) if finals is None else pairs_of(finals, race, one)
             if one != race.base and sum(map(len, pairs)) >= LEAST_PAIRS:
-                if bootstrap.surely_above(pairs, GAIN, len(rivals)):  # of twenty tunings of equals one would choose
+                # Of a few finalists each by the interval that is shown; a search cut short has had many chances.
+                if bootstrap.surely_above(pairs, GAIN, 1 if finals is not None else len(rivals)):
                     ahead[one] = bootstrap.figure(pairs)
         chosen = max(ahead, key=lambda one: ahead[one], default=race.base)
         return TuningOutcome(race.base, chosen, race, finals, met, rows, interrupted, time.monotonic() - began)
@@ -133,7 +140,7 @@ class Tuner:
                 until = part + (0.65 - part) * n / len(starts)
                 search.descend(race, axes, start, self.share(until), told=lambda one: self.told(f"at {one.label}"))
         fitting = self.seconds_left() / max(1e-9, (LEAST_PAIRS + 2) * race.lasts) - 1  # for so many there is time
-        return search.fastest(race, max(1, min(FINALISTS + several, int(fitting))), each=2 if several else FINALISTS)
+        return search.fastest(race, max(1, min(FINALISTS + several, int(fitting))), each=1 if several else FINALISTS)
 
     def decided(self, finalists: Sequence[Entrant]) -> Measured | None:
         """The final rounds: until the time is up, or all is clear. None where there is nothing to decide, or no time for it."""

@@ -51,11 +51,11 @@ def positional(algorithm: str | None, context: typer.Context) -> str | None:
 
 def named(algorithm: str | None, verb: str, hint: str) -> Algorithm:
     """The algorithm of a verb that was given no profile. Raises DecError for none."""
-    from decgraph.api import load
+    import decgraph
 
     if algorithm is None:
         raise DecError(f"{verb} needs an algorithm", hint=f"{hint}, or --tuned FILE that `tune` wrote")
-    return load(algorithm)
+    return decgraph.load(algorithm)
 
 
 Set = Annotated[

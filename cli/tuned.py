@@ -59,7 +59,7 @@ def cells(job: TuningJob, found: TuningOutcome, one: Entrant) -> tuple[str, ...]
     if one != found.base and not same and "same_tokens" in row:
         ties = row["tokens_equal"]["near_ties"]
         same = f"{row['same_tokens']:.0%}" + (f" ({ties} near-ties)" if ties else "")
-    if ended := sum(row.get("draft_errors", {}).values()):
+    if ended := sum(found.draft_errors(one).values()):
         same += f" ({ended} drafts ended by errors)"
     speed = render.number(row.get("tokens_per_second"), 1)
     return (speed, times, render.number(row.get("tokens_per_call")), same)
@@ -74,6 +74,7 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
         ratio = found.ratio(found.chosen)
         if found.kept_base or ratio is None:
             what = "is faster than plain decoding" if job.chosen_among else "measured beats the default"
+            what = f"so far {what}" if found.interrupted else what
             out.append(
                 f"{many}: nothing {what}, {found.base.label}, beyond the noise; settings that were run beside it: {run}."
             )
@@ -98,9 +99,9 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
         reasons = Counter(reason.partition(": ")[0] for reason in left.values())
         out.append("Did not fit: " + "; ".join(f"{count}, because {reason}" for reason, count in reasons.most_common()) + ".")
     for found in job.outcomes.values():
-        for label in dict.fromkeys((found.base.label, found.chosen.label)):
-            if ended := ended_text(found.rows.get(label, {}).get("draft_errors", {})):
-                out.append(f"{label}: {ended}.")
+        for one in dict.fromkeys((found.base, found.chosen)):
+            if ended := ended_text(found.draft_errors(one)):
+                out.append(f"{one.label}: {ended}.")
     if facts.load() > (os.cpu_count() or 1):
         on_cpu = str(job.device["device"]).startswith("cpu")
         steadier = "; --clock cpu is steadier here" if job.clock == "wall" and on_cpu else ""
@@ -130,6 +131,7 @@ def to_json(job: TuningJob, left: Mapping[str, str]) -> dict[str, Any]:
             "final": [one.label for one in by_ratio(found)] if found.finals is not None else [],
             "rows": list(found.rows.values()),
             "ratios": ratios,
+            "draft_errors": {label: errors for label, one in race.entrants.items() if (errors := found.draft_errors(one))},
             "failed": {label: first_line(error) for label, error in race.failed.items()},
             "seconds": found.seconds,
         })  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -187,20 +188,18 @@ class TuningJob:
         return found
 
     def prompts(self, session: Session) -> list[BenchPrompt]:
-        """The prompts as tokens, in an order that mixes their kinds; then those that are made longer by others before them."""
+        """The prompts as tokens, in an order that mixes their kinds; each is followed by itself behind others, for each of the
+        contexts."""
         fields = self.fields[self.base.algorithm]
         found = [BenchPrompt(text.kind, request_for(session, self.said(text), **fields).prompt) for text in self.texts]
         random.Random(0).shuffle(found)
-        longer = []
-        for length in self.contexts:
-            for n, one in enumerate(found):
-                before: list[int] = []
-                while len(before) < length - len(one.tokens):
-                    for other in (*found[n + 1 :], *found[: n + 1]):
-                        before += other.tokens
-                kept = before[: max(0, length - len(one.tokens))]
-                longer.append(BenchPrompt(f"{length} tokens", (*kept, *one.tokens)))
-        return [*found, *longer]
+        out: list[BenchPrompt] = []
+        for n, one in enumerate(found):
+            others = [token for other in (*found[n + 1 :], *found[: n + 1]) for token in other.tokens]
+            before = itertools.cycle(others)
+            longer = [itertools.islice(before, max(0, length - len(one.tokens))) for length in self.contexts]
+            out += [one, *(BenchPrompt(f"{n} tokens", (*b, *one.tokens)) for n, b in zip(self.contexts, longer, strict=True))]
+        return out
 
     def contents(self, label: str) -> dict[str, str]:
         """The fingerprints of an algorithm's models by parameter."""

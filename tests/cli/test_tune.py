@@ -17,6 +17,7 @@ from decgraph.bench.contenders import Ours
 from decgraph.bench.fitting import fitting
 from decgraph.cli.main import main
 from decgraph.cli.tuned import HEADINGS
+from decgraph.cli.tuning import TuningJob
 from decgraph.runtime.tune.profile import Profile
 
 Capture = pytest.CaptureFixture[str]
@@ -185,6 +186,24 @@ def test_prompts_that_are_decoded_together(letters: None, here: Path, capsys: Ca
     assert main(["run", "speculative", "--tuned", "speculative.profile.toml", "--prompt", "ab", "-n", "4"]) == 0
     assert "tuned for 3 prompts at a time" in capsys.readouterr().err
     assert tuned("speculative", "--batch", "9") == 2 and "needs as many prompts, and there are 8" in capsys.readouterr().err
+
+
+def test_prompts_made_longer_are_measured_as_well(letters: None, here: Path, capsys: Capture) -> None:
+    seen: dict[str, set[int]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        made = TuningJob.prompts
+
+        def kept(self: TuningJob, session: Any) -> Any:
+            found = made(self, session)
+            for one in found:
+                seen.setdefault(one.kind, set()).add(len(one.tokens))
+            return found
+
+        patch.setattr(TuningJob, "prompts", kept)
+        assert tuned("speculative", "--search", "gamma=3,4", "--context", "20", "--context", "50", "--json") == 0
+    assert seen == {"prompts": {1, 2, 3}, "20 tokens": {20}, "50 tokens": {50}}
+    rows = loads(capsys.readouterr().out)[1]["rows"]
+    assert rows[-1]["kind"] == "all" and rows[-1]["prompts"] > 8
 
 
 def test_table_profile_and_run(letters: None, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
