@@ -191,7 +191,8 @@ class ExactMachine(ExactDraws):
         reads = {k: tuple((signature(q), y) for q, y in r.reads) for k, r in self.world.races.items() if k.site == "output"}
         output = frozenset((k, r) for k, r in reads.items() if r)
         answers = frozenset((key, settled(value)) for key, value in self.world.adversary.items())
-        return (tuple(self.committed_tokens()), output, answers, self.counted and self.counted.state())
+        counted = None if self.counted is None else self.counted.state()
+        return (tuple(self.committed_tokens()), output, answers, counted)
 
     def emit_event(self, event: Event) -> None:
         if self.whole.counted is not None:
