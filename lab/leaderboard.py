@@ -86,22 +86,22 @@ class Board:
         loops: dict[str, One] = {THEIRS + name: name for name in ("generate", "prompt_lookup")}
         return loops | {one.label: one for one in found if one.label != PLAIN}, absent
 
-    def contender(self, one: One, groups: Sequence[Group], limit: int = LIMIT) -> Ours | Theirs:
+    def contender(self, one: One, groups: Sequence[Group]) -> Ours | Theirs:
         """An algorithm with a session of its own, or a loop of transformers, that has run."""
         made: Ours | Theirs
         if isinstance(one, str):
-            made = Theirs(THEIRS + one, baselines.baseline(one, self.theirs, {}), groups, limit)
+            made = Theirs(THEIRS + one, baselines.baseline(one, self.theirs, {}), groups, LIMIT)
         else:
             session = session_on(one.algorithm, self.weights, one.values)
-            made = Ours(one.label, one.algorithm, one.values, session, groups, limit, eos=self.weights.eos)
+            made = Ours(one.label, one.algorithm, one.values, session, groups, LIMIT, eos=self.weights.eos)
         replace(made, groups=[[prompt.tokens for prompt in self.first[: len(groups[0])]]], limit=8).observed(0)
         return made
 
-    def measured(self, one: One, batches: Sequence[int] = BATCHES) -> Row:
+    def measured(self, one: One) -> Row:
         """The entry of an algorithm: at every batch size the rows of all prompts and of each kind, or why there are none."""
         made: Row = {"started": time.strftime("%Y-%m-%d %H:%M"), "processor": machine.named(machine.facts()), "batches": {}}
         load, spent = machine.load(), time.process_time()
-        for batch in batches if one != "prompt_lookup" else (1,):  # transformers' own takes one prompt at a time
+        for batch in BATCHES if one != "prompt_lookup" else (1,):  # transformers' own takes one prompt at a time
             try:
                 made["batches"][str(batch)] = rows = self.rows(one, batch)
             except DecError as error:
@@ -121,14 +121,16 @@ class Board:
             for error in made.times.failed.values():
                 raise error
             ratios = [ratio for (ratio,) in made.ratios(PLAIN, label, ALL, cpu=True)]
-            if enough(ratios, batch, sum(made.times.of("cpu")[label])):
+            if ratios and enough(ratios, batch, sum(made.times.of("cpu")[label])):
                 break
+        if not ratios:
+            raise DecError(f"{label} made no token")
         whole, settings = len(made.times.groups) == len(work.groups), MeasureSettings(LIMIT, 1, batch)
         rows = rows_of(made, {PLAIN: [], label: [PLAIN]}, settings, self.theirs.target, shares_too=False)
         return [
             {"whole": whole, "ratio": row["ratios"][PLAIN]["cpu"], **{key: row[key] for key in KEPT if key in row}}
             for row in rows
-            if row["algorithm"] == label
+            if row["algorithm"] == label and row["ratios"]
         ]
 
 
@@ -239,9 +241,9 @@ def ranking(entries: Mapping[str, Row], heading: str, last: Callable[[Row], str]
 def by_kind(entries: Mapping[str, Row]) -> str:
     """A table of those that ran all prompts: the ratios of each kind, one prompt at a time."""
     found = {label: entry["batches"]["1"] for label, entry in entries.items() if entry["batches"]["1"][0]["whole"]}
-    kinds = next(iter(found.values()), [])[1:]
+    kinds = [row["kind"] for row in next(iter(found.values()), [{}])[1:]]
     rows = [[linked(label), *(f"{row['ratio']['value']:.2f}" for row in rows[1:])] for label, rows in found.items()]
-    return render.markdown_table((["algorithm", *(row["kind"] for row in kinds)], rows)) if rows else ""
+    return render.markdown_table((["algorithm", *kinds], rows)) if rows else ""
 
 
 def unequal(entries: Mapping[str, Row]) -> str:
