@@ -47,6 +47,11 @@ class TuningOutcome:
         return self.chosen == self.base
 
     @property
+    def ran(self) -> int:
+        """How many were measured beside the base."""
+        return sum(bool(self.race.pairs(one)) for one in self.race.entrants.values() if one != self.base)
+
+    @property
     def judged(self) -> bool:
         """Whether there is a judgement to write down: not where Ctrl-C came before anything beat the base."""
         return not (self.interrupted and self.kept_base)
