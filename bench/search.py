@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -97,7 +98,8 @@ def fastest(race: Race, count: int, *, each: int) -> list[Entrant]:
     """The fastest that were measured, without the base; at most `each` settings of an algorithm."""
     met = [one for one in race.entrants.values() if one != race.base and race.pairs(one) and one.label not in race.failed]
     out: list[Entrant] = []
-    for one in sorted(met, key=lambda s: -race.ratio(s)):
+    weight = {one: (n := race.ran(one)) / (n + 2) for one in met}  # what ran once may have been lucky
+    for one in sorted(met, key=lambda s: -weight[s] * math.log(race.ratio(s))):
         if sum(one.algorithm == other.algorithm for other in out) < each:
             out.append(one)
     return out[:count]

@@ -47,6 +47,11 @@ class TuningOutcome:
         return self.chosen == self.base
 
     @property
+    def ran(self) -> int:
+        """How many were measured beside the base."""
+        return sum(bool(self.race.pairs(one)) for one in self.race.entrants.values() if one != self.base)
+
+    @property
     def judged(self) -> bool:
         """Whether there is a judgement to write down: not where Ctrl-C came before anything beat the base."""
         return not (self.interrupted and self.kept_base)
@@ -140,7 +145,8 @@ class Tuner:
                 until = part + (0.65 - part) * n / len(starts)
                 search.descend(race, axes, start, self.share(until), told=lambda one: self.told(f"at {one.label}"))
         fitting = self.seconds_left() / max(1e-9, (LEAST_PAIRS + 2) * race.lasts) - 1  # for so many there is time
-        return search.fastest(race, max(1, min(FINALISTS + several, int(fitting))), each=1 if several else FINALISTS)
+        least = FINALISTS if several else 1  # short requests and few prompts say little of different algorithms
+        return search.fastest(race, max(least, min(FINALISTS, int(fitting))), each=1 if several else FINALISTS)
 
     def decided(self, finalists: Sequence[Entrant]) -> Measured | None:
         """The final rounds: until the time is up, or all is clear. None where there is nothing to decide, or no time for it."""

@@ -70,13 +70,14 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     out = []
     for batch, found in job.outcomes.items():
         many = "Alone" if batch == 1 else f"{batch} at a time"
-        run = sum(bool(found.race.ran(one)) for one in found.race.entrants.values() if one != found.base)
         ratio = found.ratio(found.chosen)
-        if found.kept_base or ratio is None:
+        if not found.ran:
+            out.append(f"{many}: there was no time for anything but {found.base.label}: more --seconds.")
+        elif found.kept_base or ratio is None:
             what = "is faster than plain decoding" if job.chosen_among else "measured beats the default"
             what = f"so far {what}" if found.interrupted else what
             out.append(
-                f"{many}: nothing {what}, {found.base.label}, beyond the noise; settings that were run beside it: {run}."
+                f"{many}: nothing {what}, {found.base.label}, beyond the noise; settings that were run beside it: {found.ran}."
             )
         else:
             out.append(f"{many}: {found.chosen.label}, {render.shown(ratio.to_json())} times as fast as {found.base.label}; "
@@ -111,7 +112,13 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
 
 def written(job: TuningJob) -> bool:
     """Whether there is a judgement to write down."""
-    return any(found.judged for found in job.outcomes.values())
+    return bool(judged(job))
+
+
+def judged(job: TuningJob) -> dict[int, TuningOutcome]:
+    """What is written down: not a larger load for which there was no time, which the one before stands for."""
+    first = job.batches[0]
+    return {batch: found for batch, found in job.outcomes.items() if found.judged and (found.ran or batch == first)}
 
 
 def to_json(job: TuningJob, left: Mapping[str, str]) -> dict[str, Any]:
@@ -166,7 +173,7 @@ def profile(job: TuningJob) -> Profile:
         "complete": not any(found.interrupted for found in job.outcomes.values()),
         "algorithms": sorted(job.of),
     }
-    loads = [load(job, batch, found) for batch, found in job.outcomes.items() if found.judged]
+    loads = [load(job, batch, found) for batch, found in judged(job).items()]
     return Profile(loads, job.plan.text(), request, job.device, search)
 
 
