@@ -170,14 +170,15 @@ class Spending:
             self.affords(op, self.left + (self.paid if op.opcode == "commit" else ZERO))
 
     def branch(self, op: Op) -> None:
-        known, before, spent = self.consts.get(op.operands[0]), self.left, self.spent
+        known, before, spent, outer = self.consts.get(op.operands[0]), self.left, self.spent, set(self.sizes.facts)
         if "draft" in op.attrs:  # an error may end it anywhere: no more is spent than by all of it
             mark, self.spent = len(self.sizes.assumed), ZERO
             self.region(op.regions[0])
             del self.sizes.assumed[mark:]
-            if self.spent is None:
+            most = self.known_outside(self.spent, outer)
+            if most is None:
                 raise DerivationStopped(op, "how much a draft spends that an error may end is not known")
-            self.left, self.spent = before - self.spent, None if spent is None else spent + self.spent
+            self.left, self.spent = before - most, None if spent is None else spent + most
             return None
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -193,7 +194,8 @@ class Spending:
             self.region(region)
             ends.append((self.sizes.assumed[mark:], self.left, self.spent))
             del self.sizes.assumed[mark:]
-        (_, one, a), (_, other, b) = ends
+        (_, one, x), (_, other, y) = ends
+        a, b = (self.known_outside(z, outer) for z in (x, y))
         self.left = one if one == other else self.sizes.symbol(("left", op))
         self.spent = None if spent is None or a is None or b is None else spent + (self.sizes.which("maximum", a, b) or a + b)
         ways: list[list[Condition]] = [[*learned, compared("eq", self.left, left)] for learned, left, _ in ends]
@@ -251,10 +253,10 @@ class Spending:
         ends = self.sums(body.yields[stops:], starts)
         self.fallen += [(here, (g, n)) for g, n in here.guesses if n not in ends]
         self.keep(here, guessed(self.left, ends))
-        most = None if self.spent is None else self.known_outside(self.spent, outer)
+        del self.sizes.assumed[mark:]
+        most = self.known_outside(self.spent, outer)
         if most != here.spends:
             here.spends, self.changed = most, True
-        del self.sizes.assumed[mark:]
         self.left = self.sizes.symbol(after)
         self.spent = None if spent is None or total is None else spent + total
         if most == ZERO and not paying:
@@ -285,19 +287,18 @@ class Spending:
         low, high = (ZERO, *ends)[-2:]
         return None if low is None or high is None or not self.sizes.at_least(high, low) else high - low
 
-    def known_outside(self, x: Linear, outer: set[object]) -> Linear | None:
-        """A bound of a sum that is made of what is known outside a loop."""
+    def known_outside(self, x: Linear | None, outer: set[object]) -> Linear | None:
+        """A bound of what is spent in a region that is made of what is known outside: it is true where the region ran. Where
+        it did not, nothing is spent, so it must not be negative there."""
         for _ in range(8):
-            inner = next((s for s in x.symbols if s not in outer), None)
-            if inner is None:
-                return x
+            inner = None if x is None else next((s for s in x.symbols if s not in outer), None)
+            if x is None or inner is None:
+                return x if x is not None and self.sizes.at_least(x) else None
             factor = dict(x.terms)[inner]
             bounds = [(a.sum, -dict(a.sum.terms).get(inner, 0)) for a in self.sizes.facts.get(inner, ())]
             above = [(total, f) for total, f in bounds if f > 0]
-            if factor < 0 or not above:
-                return None
-            total, f = min(above, key=lambda made: len(made[0].symbols - outer))
-            x = x + total.times(Fraction(factor) / f)
+            total, f = min(above, key=lambda made: len(made[0].symbols - outer), default=(x, 0))
+            x = x + total.times(Fraction(factor) / f) if factor > 0 and above else None
         return None
 
 
