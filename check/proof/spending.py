@@ -194,8 +194,8 @@ class Spending:
             self.region(region)
             ends.append((self.sizes.assumed[mark:], self.left, self.spent))
             del self.sizes.assumed[mark:]
-        (_, one, x), (_, other, y) = ends
-        a, b = (self.known_outside(z, outer) for z in (x, y))
+        one, other = (left for _, left, _ in ends)
+        a, b = (self.known_outside(most, outer) for *_, most in ends)
         self.left = one if one == other else self.sizes.symbol(("left", op))
         self.spent = None if spent is None or a is None or b is None else spent + (self.sizes.which("maximum", a, b) or a + b)
         ways: list[list[Condition]] = [[*learned, compared("eq", self.left, left)] for learned, left, _ in ends]
