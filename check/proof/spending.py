@@ -80,7 +80,7 @@ class Spending:
     def spends(self, op: Op) -> bool:
         """Whether an op itself calls the model, or masks cells again."""
         if self.model is None:
-            return op.opcode == "canvas.put" and op.attrs["kind"] == "mask"
+            return op.opcode == "canvas.put" and op.attrs["kind"] != "token"
         if op.opcode not in ASKING or op.attrs.get("part") == "heads" or op.attrs.get("drafts"):
             return False
         called = self.sizes.producers.get(op.operands[0])
@@ -89,6 +89,7 @@ class Spending:
     def amount(self, op: Op) -> Linear:
         """How many cells are masked again, at most."""
         s, (_, where, *mask) = ("cells", op), op.operands
+        mask = mask[-1:] if op.attrs.get("has_mask") else []
         n, made = self.sizes.symbol(s, 0), self.sizes.producers.get(where)
         self.sizes.know(s, at_least(self.sizes.length(where) if where.type.dims else ONE, n))
         if made is not None and made.opcode == "compact" and not mask:

@@ -114,6 +114,7 @@ WRONG = {
     ),
     "as many rounds as cells": rounds("at most budget remasked"),
     "a cell twice": canvas("ps = first(c.all where doubt, left)\nremask c[ps ++ ps]\nleft = left - len(ps)"),
+    "by a mixture": canvas("c.soft[c.all] = model.embed(x.token)", "at most 0 remasked"),
     "less than nothing": canvas("remask c where doubt and no", "at most budget - 1 remasked"),
 }
 """Programs that spend more than they claim somewhere."""
