@@ -80,7 +80,7 @@ class Spending:
     def spends(self, op: Op) -> bool:
         """Whether an op itself calls the model, or masks cells again."""
         if self.model is None:
-            return op.opcode == "canvas.put" and op.attrs["kind"] == "mask"
+            return op.opcode == "canvas.put" and op.attrs["kind"] != "token"
         if op.opcode not in ASKING or op.attrs.get("part") == "heads" or op.attrs.get("drafts"):
             return False
         called = self.sizes.producers.get(op.operands[0])
@@ -89,6 +89,7 @@ class Spending:
     def amount(self, op: Op) -> Linear:
         """How many cells are masked again, at most."""
         s, (_, where, *mask) = ("cells", op), op.operands
+        mask = mask[-1:] if op.attrs.get("has_mask") else []
         n, made = self.sizes.symbol(s, 0), self.sizes.producers.get(where)
         self.sizes.know(s, at_least(self.sizes.length(where) if where.type.dims else ONE, n))
         if made is not None and made.opcode == "compact" and not mask:
@@ -170,14 +171,15 @@ class Spending:
             self.affords(op, self.left + (self.paid if op.opcode == "commit" else ZERO))
 
     def branch(self, op: Op) -> None:
-        known, before, spent = self.consts.get(op.operands[0]), self.left, self.spent
+        known, before, spent, outer = self.consts.get(op.operands[0]), self.left, self.spent, set(self.sizes.facts)
         if "draft" in op.attrs:  # an error may end it anywhere: no more is spent than by all of it
             mark, self.spent = len(self.sizes.assumed), ZERO
             self.region(op.regions[0])
             del self.sizes.assumed[mark:]
-            if self.spent is None:
+            most = self.known_outside(self.spent, outer)
+            if most is None:
                 raise DerivationStopped(op, "how much a draft spends that an error may end is not known")
-            self.left, self.spent = before - self.spent, None if spent is None else spent + self.spent
+            self.left, self.spent = before - most, None if spent is None else spent + most
             return None
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -193,7 +195,8 @@ class Spending:
             self.region(region)
             ends.append((self.sizes.assumed[mark:], self.left, self.spent))
             del self.sizes.assumed[mark:]
-        (_, one, a), (_, other, b) = ends
+        one, other = (left for _, left, _ in ends)
+        a, b = (self.known_outside(most, outer) for *_, most in ends)
         self.left = one if one == other else self.sizes.symbol(("left", op))
         self.spent = None if spent is None or a is None or b is None else spent + (self.sizes.which("maximum", a, b) or a + b)
         ways: list[list[Condition]] = [[*learned, compared("eq", self.left, left)] for learned, left, _ in ends]
@@ -251,10 +254,10 @@ class Spending:
         ends = self.sums(body.yields[stops:], starts)
         self.fallen += [(here, (g, n)) for g, n in here.guesses if n not in ends]
         self.keep(here, guessed(self.left, ends))
-        most = None if self.spent is None else self.known_outside(self.spent, outer)
+        del self.sizes.assumed[mark:]
+        most = self.known_outside(self.spent, outer)
         if most != here.spends:
             here.spends, self.changed = most, True
-        del self.sizes.assumed[mark:]
         self.left = self.sizes.symbol(after)
         self.spent = None if spent is None or total is None else spent + total
         if most == ZERO and not paying:
@@ -285,19 +288,18 @@ class Spending:
         low, high = (ZERO, *ends)[-2:]
         return None if low is None or high is None or not self.sizes.at_least(high, low) else high - low
 
-    def known_outside(self, x: Linear, outer: set[object]) -> Linear | None:
-        """A bound of a sum that is made of what is known outside a loop."""
+    def known_outside(self, x: Linear | None, outer: set[object]) -> Linear | None:
+        """A bound of what is spent in a region that is made of what is known outside: it is true where the region ran. Where
+        it did not, nothing is spent, so it must not be negative there."""
         for _ in range(8):
-            inner = next((s for s in x.symbols if s not in outer), None)
-            if inner is None:
-                return x
+            inner = None if x is None else next((s for s in x.symbols if s not in outer), None)
+            if x is None or inner is None:
+                return x if x is not None and self.sizes.at_least(x) else None
             factor = dict(x.terms)[inner]
             bounds = [(a.sum, -dict(a.sum.terms).get(inner, 0)) for a in self.sizes.facts.get(inner, ())]
             above = [(total, f) for total, f in bounds if f > 0]
-            if factor < 0 or not above:
-                return None
-            total, f = min(above, key=lambda made: len(made[0].symbols - outer))
-            x = x + total.times(Fraction(factor) / f)
+            total, f = min(above, key=lambda made: len(made[0].symbols - outer), default=(x, 0))
+            x = x + total.times(Fraction(factor) / f) if factor > 0 and above else None
         return None
 
 

@@ -118,6 +118,8 @@ class CanvasPut:
         put = [v for v, yes in zip(values, taken, strict=True) if yes]
         if op.attrs["kind"] == "token":
             m.unmasked(c, chosen, put)
+        elif again := [i for i in chosen if not c.masked(i)]:
+            m.masked_again(c, again)
         return (c.put(chosen, put),)
 
     @staticmethod

@@ -33,7 +33,7 @@ class Spelling:
         """The token that has this text, None where none does: the special one of that name; of several the one that the text
         alone is read as, else the last."""
         read = self.read(text, whole=False)
-        same = [t for t, piece in enumerate(self.pieces) if piece == text.encode()]
+        same = [t for t, piece in enumerate(self.pieces) if piece and piece == text.encode()]
         return self.names.get(text, read[0] if len(read) == 1 and read[0] in same else same[-1] if same else None)
 
     def read(self, text: str, *, whole: bool) -> tuple[int, ...]:

@@ -115,6 +115,7 @@ algorithm outer(target: causal, end: token = "1"):
         ("bthe", 'a.dec:9:12: "bthe" is 2 tokens of the tokenizer, "b", "the"', "compare with one of them"),
         ("b ", '"b " is no token', '"b" is one token'),
         ("?", '"?" is no token', "tokenizer=FOLDER"),
+        ("", '"" is no token', "tokenizer=FOLDER"),
     ],
 )
 def test_what_is_not_one_token_is_refused_when_models_are_bound(text: str, said: str, hint: str) -> None:
@@ -143,7 +144,7 @@ def test_the_token_has_the_text(pieces: list[str], text: str) -> None:
 def test_of_several_tokens_with_a_text_the_tokenizer_chooses() -> None:
     """A byte has the text of the letter, and a special token has its name."""
     known = Spelling([b"a", b"", b"a", b"b"], lambda text: [2] if text == "a" else [1, 3], {"<s>": 1})
-    assert [known.token(t) for t in ("a", "b", "<s>", "")] == [2, 3, 1, 1]
+    assert [known.token(t) for t in ("a", "b", "<s>", "")] == [2, 3, 1, None]
 
 
 def test_a_check_goes_over_the_tokens_that_a_text_may_be() -> None:

@@ -114,9 +114,17 @@ WRONG = {
     ),
     "as many rounds as cells": rounds("at most budget remasked"),
     "a cell twice": canvas("ps = first(c.all where doubt, left)\nremask c[ps ++ ps]\nleft = left - len(ps)"),
+    "by a mixture": canvas("c.soft[c.all] = model.embed(x.token)", "at most 0 remasked"),
     "less than nothing": canvas("remask c where doubt and no", "at most budget - 1 remasked"),
 }
 """Programs that spend more than they claim somewhere."""
+
+BELOW_ZERO = {
+    "in a branch": "if b > 0:\n    remask c[first(c.all, b)]",
+    "in a branch, or its other side": "if b > 0:\n    remask c[first(c.all, b)]\nelse:\n    remask c[first(c.all, 0 - b)]",
+    "in a loop": "while b > 0 at most 1:\n    remask c[first(c.all, b)]",
+}
+"""What masks b cells again, if b is not negative, which it may be."""
 
 SHELF = {
     "rest": ("at most 1 calls a token", "at most 1 / 2 calls a token"),
@@ -139,6 +147,25 @@ def proofs(text: str) -> list[Proof]:
 def test_derived_and_no_world_contradicts(text: str) -> None:
     report = decgraph.check(text, models=3)
     assert (report.verdict, report.counterexample) == ("proved", None), (report.stopped(), report.reasons)
+
+
+@pytest.mark.parametrize("spends", BELOW_ZERO.values(), ids=BELOW_ZERO)
+def test_what_does_not_run_gives_nothing_back(spends: str) -> None:
+    """A bound that is known where something is spent may be negative elsewhere."""
+    text = f"""algorithm a(model: masked, length: int in 1..16 = 6, budget: int in 0..4 = 1, b: int in -4..4 = -2):
+    at most budget remasked when budget >= 2 * b
+    canvas c: length
+    repeat 2:
+        x ~ model(c)
+        unmask c with x
+{indent(spends, "        ")}
+    x ~ model(c)
+    unmask c with x
+    remask c[first(c.all, budget - 2 * b)]
+    commit c
+"""
+    assert not any(proof.derived for proof in proofs(text))
+    assert decgraph.check(text, models=2).verdict == "refuted"
 
 
 LONG = {"by one, whatever goes", "counts another thing", "two for one"}

@@ -55,6 +55,7 @@ def put(
         chosen &= masked[ids]
     where = np.flatnonzero(chosen)
     if kind == "soft":
+        masked_again(m, ids[chosen & ~masked[ids]])
         values = mixtures(host(rest[0]), op.operands[2].type, ids.tolist())
         return c.put_soft(ids[where], [values[int(i)] for i in where])
     x = rest[0]
