@@ -21,7 +21,7 @@ FEW = 4
 """Tokens of a run that only warms up: code is generated and memory allocated then."""
 
 
-class Race:
+class AlgorithmRace:
     """What is measured of entrants at one load. base: what they are compared with. opened: an entrant as a contender that runs
     the groups of `work`; raises DecError for one that cannot be opened. limit: new tokens of a whole request. cpu: the clock
     that ratios are of. target: the model that decides near-ties; None where tokens are not compared. bound: whether an

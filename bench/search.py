@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from decgraph.bench.race import Race
+from decgraph.bench.race import AlgorithmRace
 from decgraph.runtime.tune.space import Axis, Entrant
 
 Left = Callable[[], float]
@@ -22,7 +22,7 @@ def until(seconds: float, clock: Callable[[], float] = time.monotonic) -> Left:
 
 
 def halved(
-    race: Race,
+    race: AlgorithmRace,
     entrants: Sequence[Entrant],
     seconds_left: Left,
     *,
@@ -63,7 +63,7 @@ def halved(
 
 
 def descend(
-    race: Race,
+    race: AlgorithmRace,
     axes: Sequence[Axis],
     start: Entrant,
     seconds_left: Left,
@@ -94,7 +94,7 @@ def descend(
     return now
 
 
-def fastest(race: Race, count: int, *, each: int) -> list[Entrant]:
+def fastest(race: AlgorithmRace, count: int, *, each: int) -> list[Entrant]:
     """The fastest that were measured, without the base; at most `each` settings of an algorithm."""
     met = [one for one in race.entrants.values() if one != race.base and race.pairs(one) and one.label not in race.failed]
     out: list[Entrant] = []

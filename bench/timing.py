@@ -42,7 +42,7 @@ class Spread:
         return {name: float(f"{value:.4g}") for name, value in vars(self).items()}
 
 
-class Timed(NamedTuple):
+class TimedRun(NamedTuple):
     """One run: seconds by the wall clock and by the processor's, and the tokens that it made."""
 
     wall: float
@@ -58,7 +58,7 @@ class Times:
     `failed`: what ended a contender, which then has no times. `interrupted`: whether Ctrl-C came before the last group."""
 
     groups: list[tuple[int, int]] = field(default_factory=list)
-    runs: list[dict[str, Timed]] = field(default_factory=list)
+    runs: list[dict[str, TimedRun]] = field(default_factory=list)
     failed: dict[str, DecError] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -86,7 +86,7 @@ class Times:
         names = [name for name in contenders if name not in self.failed]
         order.shuffle(names)
         gc.collect()  # so that nobody pays for what another left behind
-        taken: dict[str, Timed] = {}
+        taken: dict[str, TimedRun] = {}
         for name in names:
             waited()
             wall, cpu = time.perf_counter(), time.process_time()
@@ -97,7 +97,7 @@ class Times:
                 continue
             waited()
             tokens = made if isinstance(made, int) else 0
-            taken[name] = Timed(time.perf_counter() - wall, time.process_time() - cpu, tokens)
+            taken[name] = TimedRun(time.perf_counter() - wall, time.process_time() - cpu, tokens)
         self.groups.append((round_, request))
         self.runs.append(taken)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from decgraph.bench import bootstrap, search
 from decgraph.bench.measure import ALL, Measured, MeasureSettings, Row, measured, rows_of
-from decgraph.bench.race import Race
+from decgraph.bench.race import AlgorithmRace
 from decgraph.bench.search import Left
 from decgraph.runtime.trace import Stats
 from decgraph.runtime.tune.space import Axis, Entrant, smallest
@@ -34,7 +34,7 @@ class TuningOutcome:
 
     base: Entrant
     chosen: Entrant
-    race: Race
+    race: AlgorithmRace
     finals: Measured | None
     finalists: list[Entrant]
     rows: dict[str, Row]
@@ -72,7 +72,7 @@ class TuningOutcome:
         return Stats.errors_of(stats for groups in ran for made in groups.values() for stats in made.stats)
 
 
-def pairs_of(found: Measured, race: Race, one: Entrant) -> list[list[float]]:
+def pairs_of(found: Measured, race: AlgorithmRace, one: Entrant) -> list[list[float]]:
     """By group, how many times as fast as a race's base an entrant was in other measurements."""
     return found.ratios(race.base.label, one.label, ALL, cpu=race.cpu)
 
@@ -83,7 +83,7 @@ class Tuner:
 
     def __init__(
         self,
-        race: Race,
+        race: AlgorithmRace,
         entrants: Sequence[Entrant],
         axes: Callable[[Entrant], Sequence[Axis]],
         *,

@@ -21,7 +21,7 @@ from decgraph.check.beside import orders
 from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance, attempts
 from decgraph.check.constants import loop_of, masked
-from decgraph.check.counts import Counted, Exceeded
+from decgraph.check.counts import Exceeded, SpentCounts
 from decgraph.check.distributions import (
     AdversaryWins,
     Distribution,
@@ -417,7 +417,7 @@ def within_bound(case: Case, tally: RunTally) -> Failure | None:
 
     def one(choices: Choices) -> tuple[Tokens, str] | None:
         m = start(choices)
-        m.counted = spent = Counted(case)
+        m.counted = spent = SpentCounts(case)
         try:
             if run_steps(m):
                 spent.judge()

@@ -28,7 +28,7 @@ class Exceeded(Exception):
     """Ends a run that has spent more than is claimed."""
 
 
-class Counted:
+class SpentCounts:
     """What a request has spent, by the line that did. name: of the model whose calls are counted, "" for masked cells."""
 
     def __init__(self, case: Case) -> None:

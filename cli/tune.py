@@ -61,7 +61,8 @@ def command(
     """Choose an algorithm and its parameters by measurement, for these models, prompts and this device.
 
     All that fit and change no token are compared with plain decoding, alone and in batches; the profile says which to take
-    when. Parameters that change what is committed are searched only when --search names them. Ctrl-C shows what is known.
+    when. Parameters that change what is committed are searched only when --search names them. It takes --seconds
+    seconds; Ctrl-C shows what is known.
     """
     algorithm = options.positional(algorithm, context)
     if rows:

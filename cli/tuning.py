@@ -13,7 +13,7 @@ from decgraph.bench.compare import Candidate
 from decgraph.bench.contenders import Ours, promised
 from decgraph.bench.measure import ALL, BenchWork
 from decgraph.bench.prompts import BenchPrompt, Text
-from decgraph.bench.race import Race
+from decgraph.bench.race import AlgorithmRace
 from decgraph.bench.search import HOPELESS, fastest
 from decgraph.bench.tuner import Tuner, TuningOutcome
 from decgraph.cli.profiled import contents_of
@@ -143,7 +143,7 @@ class TuningJob:
         near = [one for one in met if found.race.ratio(one) > HOPELESS * best]
         return (near if len(near) > FEWEST else met[:FEWEST]) or self.entrants
 
-    def race(self, batch: int, prompts: Sequence[BenchPrompt]) -> Race:
+    def race(self, batch: int, prompts: Sequence[BenchPrompt]) -> AlgorithmRace:
         """A race on groups of so many prompts, of mixed kinds: where there are more, `GROUPS` at least, which share some."""
         order, mixed = random.Random(1), [*prompts]
         full: list[Sequence[BenchPrompt]] = []
@@ -160,7 +160,7 @@ class TuningJob:
             return Ours(one.label, candidate.algorithm, values, self.session(one), work.groups, limit, fields=fields)
 
         limit = int(self.fields[self.base.algorithm].get("max_tokens", Request.max_tokens))
-        return Race(
+        return AlgorithmRace(
             self.base, opened, work, limit=limit, cpu=self.clock == "cpu", target=None if self.temperature else target,
             bound=lambda one: self.promise(one.algorithm) == "tokens", strict=not self.chosen_among,
         )  # fmt: skip

@@ -52,7 +52,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda: seconds - next(asked) * seconds / 30
 
     monkeypatch.setattr(Ours, "results", results)
-    monkeypatch.setattr("decgraph.bench.race.Race.lasts", 0.0)
+    monkeypatch.setattr("decgraph.bench.race.AlgorithmRace.lasts", 0.0)
     monkeypatch.setattr(timing, "time", clock)
     monkeypatch.setattr("decgraph.bench.search.until", until)
 

@@ -13,7 +13,7 @@ import pytest
 from decgraph.bench import search, timing
 from decgraph.bench.contenders import ContenderRun
 from decgraph.bench.measure import BenchWork
-from decgraph.bench.race import Race
+from decgraph.bench.race import AlgorithmRace
 from decgraph.bench.tuner import LEAST_PAIRS, Tuner
 from decgraph.errors import DecError
 from decgraph.runtime.tune.space import Axis, Entrant, smallest
@@ -85,9 +85,9 @@ def bowl(one: Entrant) -> float:
     return 1 + 0.1 * abs(values["depth"] - 3) + 0.15 * abs(values["budget"].bit_length() - 5)
 
 
-def race(machine: Machine, base: Entrant = DEFAULT, prompts: int = PROMPTS, **options: Any) -> Race:
+def race(machine: Machine, base: Entrant = DEFAULT, prompts: int = PROMPTS, **options: Any) -> AlgorithmRace:
     work = BenchWork(tuple(((n, n + 1),) for n in range(prompts)), ("all",) * prompts)
-    return Race(base, machine, work, limit=32, **options)
+    return AlgorithmRace(base, machine, work, limit=32, **options)
 
 
 def plenty() -> float:
