@@ -55,11 +55,12 @@ class Entry(Sweep):
     prompts: a set of `PROMPTS`. limit: of new tokens. heads, externs: by the program's names. answers: externs, given the
     answer of the prompt's task. at: parameters, heads and externs at a value, where that is not the parameter `knob`. eos: a
     text ends with its line. also: measures beside those of the shapes. beside: a program that is compared at the same values.
-    score, views, stored, hits: what the measures reward, contrast, stored and z call.
+    score, views, stored, hits: what the measures reward, contrast, stored and z call. min_p: of the requests.
     """
 
     prompts: str = "code"
     limit: int = 32
+    min_p: float | None = None
     heads: Heads = field(default_factory=dict)
     externs: Mapping[str, Any] = field(default_factory=dict)
     answers: Callable[[str], Mapping[str, Any]] | None = None
@@ -137,7 +138,8 @@ def runs_of(program: str, entry: Entry) -> tuple[list[Ran], Mapping[str, Any]]:
         ids = tuple(_tokenizer(entry.model).encode(prompt))
         for seed in range(entry.seeds):
             eos = _line_ends(entry.model) if entry.eos else frozenset()
-            request = decgraph.Request(ids, max_tokens=entry.limit, temperature=entry.temperature, seed=SEED + seed, eos=eos)
+            heat, low = entry.temperature, entry.min_p
+            request = decgraph.Request(ids, max_tokens=entry.limit, temperature=heat, min_p=low, seed=SEED + seed, eos=eos)
             result = session.run(request)
             if result.error is not None:
                 raise result.error
