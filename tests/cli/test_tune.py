@@ -49,7 +49,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def until(seconds: float) -> Any:
         asked = iter(range(1000))
-        return lambda: seconds - next(asked) * seconds / 30
+        return lambda: seconds - next(asked) * seconds / 60
 
     monkeypatch.setattr(Ours, "results", results)
     monkeypatch.setattr("decgraph.bench.race.AlgorithmRace.lasts", 0.0)
