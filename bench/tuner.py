@@ -147,16 +147,11 @@ class Tuner:
         least = {one.at(smallest(self.axes(one), one.setting)): one for one in self.entrants}
         entrants = [one for both in least.items() for one in both[::-1]]
         if several:
-
-            def speed(one: Entrant) -> float:
-                return -race.ratio(one)
-
-            near = sorted(
-                (one for one in self.looked(list(least), tokens, 0.3) if race.ratio(one) > search.HOPELESS), key=speed
-            )
+            near = [one for one in self.looked(list(least), tokens, 0.3) if race.ratio(one) > search.HOPELESS]
             near += self.looked([default for one in near if (default := least[one]) != one], tokens, 0.4)
-            entrants, tokens = sorted(near, key=speed)[: (len(near) + 1) // 2], 2 * (tokens or 0)
-        ranked = search.halved(race, entrants, self.share(part), rounds=2 if several else 1, tokens=tokens, told=self.told)
+            near.sort(key=race.ratio, reverse=True)
+            entrants, tokens = near[: (len(near) + 1) // 2], 2 * (tokens or 0)
+        ranked = search.halved(race, entrants, self.share(part), rounds=1, tokens=tokens, told=self.told)
         first = search.best_of_each(ranked)[:FINALISTS]
         for n, start in enumerate(first, 1):
             if (axes := self.axes(start)) and start.label in race.warmed:

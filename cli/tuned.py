@@ -69,8 +69,7 @@ def cells(job: TuningJob, found: TuningOutcome, one: Entrant) -> tuple[str, ...]
 def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     """What people want to know, a line each."""
     out = []
-    more = 0.0  # times as long as it had
-    missed = unseen(job)
+    missed, more = unseen(job), 0.0  # times as long as it had
     for batch, found in job.outcomes.items():
         many = "Alone" if batch == 1 else f"{batch} at a time"
         ratio = found.ratio(found.chosen)
@@ -91,7 +90,7 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
             more = 2
     if missed:
         out.append(f"There was no time for {len(missed)} of {len(job.entrants)} algorithms.")
-        more = max(2, len(job.entrants) / (len(job.entrants) - len(missed)))
+        more = max(2.0, len(job.entrants) / max(1, len(job.entrants) - len(missed)))
     for found in job.outcomes.values():
         if found.interrupted:
             wider = "" if found.chances == 1 else f"; intervals allow for {found.chances} settings, of which one may be lucky"
@@ -100,9 +99,8 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     if more:
         out.append(f"For what there was no time: --seconds {math.ceil(more * job.seconds)} or more.")
     named = "" if job.chosen_among else f" {job.of[job.base.algorithm].algorithm.spec}"
-    why = (
-        "nothing was surely faster until then" if any(found.ran for found in job.outcomes.values()) else "nothing was compared"
-    )
+    compared = any(found.ran for found in job.outcomes.values())
+    why = "nothing was surely faster until then" if compared else "nothing was compared"
     out.append(f"Written to {path}: decgraph run{named} --tuned {path}" if written(job) else f"No profile is written: {why}.")
     if job.changing:
         out.append(f"{', '.join(job.changing)} may change what is committed.")
