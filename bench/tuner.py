@@ -144,11 +144,11 @@ class Tuner:
         its defaults."""
         race, several = self.race, len(self.entrants) > 1
         tokens, part = (max(SHORTEST, race.limit // 4), 0.5) if several else (None, 0.2)
-        least = {one.at(smallest(self.axes(one), one.setting)): one for one in self.entrants}
-        entrants = [one for both in least.items() for one in both[::-1]]
+        begun = {one.at(smallest(self.axes(one), one.setting)): one for one in self.entrants}
+        entrants = [one for both in begun.items() for one in both[::-1]]
         if several:
-            near = [one for one in self.looked(list(least), tokens, 0.3) if race.ratio(one) > search.HOPELESS]
-            near += self.looked([default for one in near if (default := least[one]) != one], tokens, 0.4)
+            near = [one for one in self.looked(list(begun), tokens, 0.3) if race.ratio(one) > search.HOPELESS]
+            near += self.looked([default for one in near if (default := begun[one]) != one], tokens, 0.4)
             near.sort(key=race.ratio, reverse=True)
             entrants, tokens = near[: (len(near) + 1) // 2], 2 * (tokens or 0)
         ranked = search.halved(race, entrants, self.share(part), rounds=1, tokens=tokens, told=self.told)
