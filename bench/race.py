@@ -17,7 +17,7 @@ from decgraph.bench.measure import ALL, BenchWork, Measured
 from decgraph.errors import DecError
 from decgraph.runtime.tune.space import Entrant
 
-FEW = 4
+FEW = 2
 """Tokens of a run that only warms up: code is generated and memory allocated then."""
 
 

@@ -21,6 +21,30 @@ def until(seconds: float, clock: Callable[[], float] = time.monotonic) -> Left:
     return lambda: end - clock()
 
 
+def looked_at(
+    race: AlgorithmRace,
+    entrants: Sequence[Entrant],
+    seconds_left: Left,
+    *,
+    rounds: int,
+    tokens: int | None,
+    told: Callable[[str], None],
+) -> Sequence[Entrant]:
+    """Those, of different entrants, that there was time for to run the same `rounds` groups."""
+    first, reached = race.turns, 0
+    while reached < len(entrants) and seconds_left() > 0:
+        some = entrants[reached : reached + TOGETHER]
+        reached += len(some)
+        race.warm(some)
+        for n in range(rounds):
+            if seconds_left() <= 0:
+                break
+            race.once([one for one in some if race.ratio(one) > SLOW], tokens, first + n)
+        best = max(entrants[:reached], key=race.ratio)
+        told(f"{reached} of {len(entrants)} ran {tokens or race.limit} tokens; {race.ratio(best):.2f}: {best.label}")
+    return entrants[:reached]
+
+
 def halved(
     race: AlgorithmRace,
     entrants: Sequence[Entrant],
@@ -36,21 +60,7 @@ def halved(
     What fails is not among them, and what there was no time to run comes last. Stops when the time is up.
     """
     alive = list(dict.fromkeys(entrants))
-    first, reached = race.turns, list[Entrant]()
-    for at in range(0, len(alive), TOGETHER):
-        if seconds_left() <= 0:
-            break
-        some = alive[at : at + TOGETHER]
-        reached += some
-        race.warm(some)
-        for n in range(rounds):
-            if seconds_left() <= 0:
-                break
-            race.once([one for one in some if race.ratio(one) > SLOW], tokens, first + n)
-        first_now = max(reached, key=race.ratio)
-        told(
-            f"{len(reached)} of {len(alive)} ran {tokens or race.limit} tokens; {race.ratio(first_now):.2f}: {first_now.label}"
-        )
+    reached = looked_at(race, alive, seconds_left, rounds=rounds, tokens=tokens, told=told)
     late = alive[len(reached) :]
     alive = sorted((s for s in reached if s.label not in race.failed), key=lambda s: (not race.ran(s), -race.ratio(s)))
     if len(alive) <= 2 or seconds_left() <= 0:

@@ -30,7 +30,8 @@ SHORTEST = 8  # new tokens of the first requests
 class TuningOutcome:
     """What tuning found at a load. `chosen` is the base where nothing beat it. finals: what the last rounds measured, of
     `finalists`; None where Ctrl-C or the time came before. race: what came before them. rows: those of a benchmark, of the base
-    and the finalists, by label."""
+    and the finalists, by label. chances: how many settings a search that was cut short may have picked from by luck, which its
+    intervals allow for."""
 
     base: Entrant
     chosen: Entrant
@@ -40,6 +41,7 @@ class TuningOutcome:
     rows: dict[str, Row]
     interrupted: bool = False
     seconds: float = 0.0
+    chances: int = 1
 
     @property
     def kept_base(self) -> bool:
@@ -64,7 +66,7 @@ class TuningOutcome:
     def ratio(self, one: Entrant) -> bootstrap.ConfidenceInterval | None:
         """How many times as fast as the base it is, by the final rounds if it came that far; None where it never ran."""
         pairs = self.race.pairs(one) if self.finals is None else pairs_of(self.finals, self.race, one) or self.race.pairs(one)
-        return bootstrap.ratio(pairs) if pairs else None
+        return bootstrap.ratio(pairs, level=1 - (1 - bootstrap.LEVEL) / self.chances) if pairs else None
 
     def draft_errors(self, one: Entrant) -> dict[str, int]:
         """How often which error ended a draft of its last runs."""
@@ -79,7 +81,8 @@ def pairs_of(found: Measured, race: AlgorithmRace, one: Entrant) -> list[list[fl
 
 class Tuner:
     """race: at one load. entrants: what it begins with. axes: what may be searched of one. seconds: how long all may take.
-    told: called with a message for each phase."""
+    told: called with a message for each phase. short: called where a first look at so many algorithms takes so many seconds
+    each, and so many times as long as there is for it."""
 
     def __init__(
         self,
@@ -89,8 +92,9 @@ class Tuner:
         *,
         seconds: float = 60.0,
         told: Callable[[str], None] = lambda _: None,
+        short: Callable[[int, float, float], None] = lambda *_: None,
     ) -> None:
-        self.race, self.entrants, self.axes, self.told = race, list(entrants), axes, told
+        self.race, self.entrants, self.axes, self.told, self.short = race, list(entrants), axes, told, short
         self.seconds = seconds
         self.seconds_left: Left = search.until(seconds)
 
@@ -115,38 +119,61 @@ class Tuner:
             finals = self.decided(finalists)
         except KeyboardInterrupt:
             interrupted = True
-        interrupted |= finals is not None and finals.times.interrupted
+        if finals is not None:
+            interrupted |= finals.times.interrupted
+            for label, error in finals.failed.items():
+                race.found.times.drop(label, error)
         met = finalists or search.fastest(race, FINALISTS, each=1)
         rows = self.rows(finals, met)
         for one in met:
             race.judge(one, rows.get(one.label, {}).get("tokens_equal", {}).get("first", ""))
         rivals = [one for one in (race.entrants.values() if finals is None else met) if one.label not in race.failed]
-        ahead: dict[Entrant, float] = {}
+        # Of a few finalists each by the interval that is shown; a search cut short has had many chances.
+        ahead, chances = dict[Entrant, float](), 1 if finals is not None else max(1, len(rivals))
         for one in rivals:
             pairs = race.pairs(one) if finals is None else pairs_of(finals, race, one)
-            if one != race.base and sum(map(len, pairs)) >= LEAST_PAIRS:
-                # Of a few finalists each by the interval that is shown; a search cut short has had many chances.
-                if bootstrap.surely_above(pairs, GAIN, 1 if finals is not None else len(rivals)):
-                    ahead[one] = bootstrap.figure(pairs)
+            if one != race.base and sum(map(len, pairs)) >= LEAST_PAIRS and bootstrap.surely_above(pairs, GAIN, chances):
+                ahead[one] = bootstrap.figure(pairs)
         chosen = max(ahead, key=lambda one: ahead[one], default=race.base)
-        return TuningOutcome(race.base, chosen, race, finals, met, rows, interrupted, time.monotonic() - began)
+        return TuningOutcome(race.base, chosen, race, finals, met, rows, interrupted, time.monotonic() - began, chances)
 
     def candidates(self) -> list[Entrant]:
         """What is worth the final rounds. Each entrant begins at its default and at the setting that drafts least: where every
         row of a forward costs (`rows.py`), as of a batch on a CPU, a published tree is so far from the best that a search along
-        one parameter at a time would not get away from it."""
+        one parameter at a time would not get away from it. Of several, what is hopeless with the least drafts is not run with
+        its defaults."""
         race, several = self.race, len(self.entrants) > 1
-        entrants = [one.at(values) for one in self.entrants for values in (one.setting, smallest(self.axes(one), one.setting))]
         tokens, part = (max(SHORTEST, race.limit // 4), 0.5) if several else (None, 0.2)
-        ranked = search.halved(race, entrants, self.share(part), rounds=2 if several else 1, tokens=tokens, told=self.told)
-        starts = search.best_of_each(ranked)[:FINALISTS]
-        for n, start in enumerate(starts, 1):
+        begun = {one.at(smallest(self.axes(one), one.setting)): one for one in self.entrants}
+        entrants = [one for both in begun.items() for one in both[::-1]]
+        if several:
+            near = [one for one in self.looked(list(begun), tokens, 0.3) if race.ratio(one) > search.HOPELESS]
+            near += self.looked([default for one in near if (default := begun[one]) != one], tokens, 0.4)
+            near.sort(key=race.ratio, reverse=True)
+            entrants, tokens = near[: (len(near) + 1) // 2], 2 * (tokens or 0)
+        ranked = search.halved(race, entrants, self.share(part), rounds=1, tokens=tokens, told=self.told)
+        first = search.best_of_each(ranked)[:FINALISTS]
+        for n, start in enumerate(first, 1):
             if (axes := self.axes(start)) and start.label in race.warmed:
-                until = part + (0.65 - part) * n / len(starts)
+                until = part + (0.65 - part) * n / len(first)
                 search.descend(race, axes, start, self.share(until), told=lambda one: self.told(f"at {one.label}"))
         fitting = self.seconds_left() / max(1e-9, (LEAST_PAIRS + 2) * race.lasts) - 1  # for so many there is time
         least = FINALISTS if several else 1  # short requests and few prompts say little of different algorithms
         return search.fastest(race, max(least, min(FINALISTS, int(fitting))), each=1 if several else FINALISTS)
+
+    def looked(self, entrants: Sequence[Entrant], tokens: int | None, part: float) -> list[Entrant]:
+        """Those that there was time for to run a request, and that could."""
+        left = self.share(part)
+        given, paces = left(), list[float]()
+
+        def told(what: str) -> None:
+            paces.append((given - left()) / min(search.TOGETHER, len(entrants)))
+            if len(paces) == 1 and paces[0] * len(entrants) > given and part < 0.4:
+                self.short(len(entrants), paces[0], paces[0] * len(entrants) / given)
+            self.told(what)
+
+        met = search.looked_at(self.race, entrants, left, rounds=1, tokens=tokens, told=told)
+        return [one for one in met if self.race.pairs(one)]
 
     def decided(self, finalists: Sequence[Entrant]) -> Measured | None:
         """The final rounds: until the time is up, or all is clear. None where there is nothing to decide, or no time for it."""

@@ -192,7 +192,7 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     said with how to see it again.
     """
     if isinstance(error, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
+        print(": ".join(["interrupted", *map(str, error.args)]), file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         silence_stdout()

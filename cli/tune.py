@@ -159,7 +159,12 @@ def command(
     )
     with progress.shown("tune:", quiet=shown.quiet) as heard:
         began = time.perf_counter()
-        job.run(seconds, lambda what: heard(what, min(time.perf_counter() - began, seconds), seconds))
+        job.run(
+            seconds,
+            lambda what: heard(what, min(time.perf_counter() - began, seconds), seconds),
+            lambda said: None if shown.quiet else print(f"note: {said}", file=sys.stderr),
+        )
+    left |= job.unfit
     if tuned.written(job):
         tuned.profile(job).write(path)
     if shown.json:

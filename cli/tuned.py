@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ def rows(job: TuningJob) -> list[tuple[str, ...]]:
     out: list[tuple[str, ...]] = []
     for batch, found in job.outcomes.items():
         met = [one for one in fastest(found.race, len(found.race.entrants), each=OTHERS) if one not in found.finalists]
-        failed = [one for label, one in found.race.entrants.items() if label in found.race.failed]
+        failed = [one for one in found.race.entrants.values() if one.label in found.race.failed and one.algorithm in job.opened]
         for one in [found.base, *by_ratio(found), *met[:OTHERS], *failed[:OTHERS]]:
             out.append((str(batch), mark(found, one), one.algorithm, shown(one.setting), *cells(job, found, one)))
     return out
@@ -68,11 +69,13 @@ def cells(job: TuningJob, found: TuningOutcome, one: Entrant) -> tuple[str, ...]
 def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     """What people want to know, a line each."""
     out = []
+    missed, more = unseen(job), 0.0  # times as long as it had
     for batch, found in job.outcomes.items():
         many = "Alone" if batch == 1 else f"{batch} at a time"
         ratio = found.ratio(found.chosen)
         if not found.ran:
-            out.append(f"{many}: there was no time for anything but {found.base.label}: more --seconds.")
+            out.append(f"{many}: {found.base.label} alone was measured, so nothing is said of this load.")
+            more = 2
         elif found.kept_base or ratio is None:
             what = "is faster than plain decoding" if job.chosen_among else "measured beats the default"
             what = f"so far {what}" if found.interrupted else what
@@ -82,14 +85,23 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
         else:
             out.append(f"{many}: {found.chosen.label}, {render.shown(ratio.to_json())} times as fast as {found.base.label}; "
                        f"{ratio.n} {'prompts' if batch == 1 else 'groups of prompts'}.")  # fmt: skip
-        if missed := [one for one in job.entrants if batch == job.batches[0] and one.label not in found.race.entrants]:
-            out.append(f"There was no time for {len(missed)} of {len(job.entrants)} algorithms: more --seconds.")
         if not found.enough and not found.interrupted:
-            out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(found.seconds))} or more.")
-    if any(found.interrupted for found in job.outcomes.values()):
-        out.append("Interrupted: judged by what was measured until then.")
+            out.append(f"{many}: there was too little time for the final rounds.")
+            more = 2
+    if missed:
+        out.append(f"There was no time for {len(missed)} of {len(job.entrants)} algorithms.")
+        more = max(2.0, len(job.entrants) / max(1, len(job.entrants) - len(missed)))
+    for found in job.outcomes.values():
+        if found.interrupted:
+            wider = "" if found.chances == 1 else f"; intervals allow for {found.chances} settings, of which one may be lucky"
+            out.append(f"Interrupted: judged by what was measured until then{wider}.")
+            more = 0
+    if more:
+        out.append(f"For what there was no time: --seconds {math.ceil(more * job.seconds)} or more.")
     named = "" if job.chosen_among else f" {job.of[job.base.algorithm].algorithm.spec}"
-    out.append(f"Written to {path}: decgraph run{named} --tuned {path}" if written(job) else "No profile is written.")
+    compared = any(found.ran for found in job.outcomes.values())
+    why = "nothing was surely faster until then" if compared else "nothing was compared"
+    out.append(f"Written to {path}: decgraph run{named} --tuned {path}" if written(job) else f"No profile is written: {why}.")
     if job.changing:
         out.append(f"{', '.join(job.changing)} may change what is committed.")
     elif job.temperature:
@@ -116,9 +128,15 @@ def written(job: TuningJob) -> bool:
 
 
 def judged(job: TuningJob) -> dict[int, TuningOutcome]:
-    """What is written down: not a larger load for which there was no time, which the one before stands for."""
-    first = job.batches[0]
-    return {batch: found for batch, found in job.outcomes.items() if found.judged and (found.ran or batch == first)}
+    """What is written down: not a load at which nothing was compared."""
+    return {batch: found for batch, found in job.outcomes.items() if found.judged and found.ran}
+
+
+def unseen(job: TuningJob) -> set[str]:
+    """The algorithms that nothing was measured of at the first load, though they may fit."""
+    found = job.outcomes.get(job.batches[0])
+    tried = {one.algorithm for one in found.race.entrants.values()} if found is not None else set()
+    return {one.algorithm for one in job.entrants} - tried
 
 
 def to_json(job: TuningJob, left: Mapping[str, str]) -> dict[str, Any]:
@@ -170,8 +188,8 @@ def profile(job: TuningJob) -> Profile:
         "seconds": round(sum(found.seconds for found in job.outcomes.values()), 1),
         "clock": job.clock,
         "load": facts.load(),
-        "complete": not any(found.interrupted for found in job.outcomes.values()),
-        "algorithms": sorted(job.of),
+        "complete": not unseen(job) and all(f.ran and f.enough and not f.interrupted for f in job.outcomes.values()),
+        "algorithms": sorted({*job.opened} - unseen(job)),
     }
     loads = [load(job, batch, found) for batch, found in judged(job).items()]
     return Profile(loads, job.plan.text(), request, job.device, search)

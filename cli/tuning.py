@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import decgraph
-from decgraph.bench.compare import Candidate
+from decgraph.bench.compare import Candidate, first_line
 from decgraph.bench.contenders import Ours, promised
 from decgraph.bench.measure import ALL, BenchWork
 from decgraph.bench.prompts import BenchPrompt, Text
@@ -84,6 +85,8 @@ class TuningJob:
         self.plan = Plan(passes=() if backend == "reference" else None, backend=backend)
         self.device: dict[str, Any] = {}
         self.outcomes: dict[int, TuningOutcome] = {}
+        self.seconds = 0.0
+        self.opened, self.unfit = set[str](), dict[str, str]()  # by algorithm; why those have no session at all
         self._bound: dict[str, Any] = {}
         self._sessions: OrderedDict[Entrant, Session] = OrderedDict()
 
@@ -105,18 +108,24 @@ class TuningJob:
             return space.guarantee(one.algorithm.function, self.temperature)[0]
         return promised(one.algorithm, one.values, spec=self.base.algorithm, temperature=self.temperature)
 
-    def run(self, seconds: float, report_progress: Callable[[str], None]) -> dict[int, TuningOutcome]:
+    def run(
+        self, seconds: float, report_progress: Callable[[str], None], note: Callable[[str], None] = lambda _: None
+    ) -> dict[int, TuningOutcome]:
         """Read the models and tune for so many seconds: what came out at each load; after Ctrl-C, at those that it came to.
-        Raises DecError."""
+        note: told once what the user may want to act upon at once. Raises DecError."""
+        self.seconds = seconds
         if self.threads is not None:
             import torch
 
             torch.set_num_threads(self.threads)
         report_progress("reading the models")
-        first = self.session(self.base)
-        self.placement = placement_of_all(first.models)
-        self.device = facts.of_placement(self.placement)
-        prompts = self.prompts(first)
+        try:
+            first = self.session(self.base)
+            self.placement = placement_of_all(first.models)
+            self.device = facts.of_placement(self.placement)
+            prompts = self.prompts(first)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("nothing was measured yet") from None
         entrants, left = self.entrants or [self.base], seconds
         for n, batch in enumerate(self.batches):
             share = 1 + (n == 0)  # the first load is of all that fit
@@ -127,6 +136,10 @@ class TuningJob:
                 lambda one: self.axes.get(one.algorithm, []),
                 seconds=left * share / (share + after),
                 told=lambda what, batch=batch: report_progress(f"{batch} at a time: {what}"),  # type: ignore[misc]
+                short=lambda many, each, times: note(
+                    f"{many} algorithms, about {each:.0f} s each for a first look: --seconds "
+                    f"{math.ceil(seconds * times / 10) * 10} or more looks at all"
+                ),
             )
             self.outcomes[batch] = found = tuner.tune()
             left = max(1.0, left - found.seconds)
@@ -157,7 +170,15 @@ class TuningJob:
         def opened(one: Entrant) -> Ours:
             candidate, fields = self.of[one.algorithm], self.fields[one.algorithm]
             values = {**candidate.values, **dict(one.setting)}
-            return Ours(one.label, candidate.algorithm, values, self.session(one), work.groups, limit, fields=fields)
+            try:
+                session = self.session(one)
+            except decgraph.DecError as error:
+                if one.algorithm not in self.opened:
+                    self.unfit[one.algorithm] = f"its models do not fit: {first_line(error)}"
+                raise
+            self.opened.add(one.algorithm)
+            self.unfit.pop(one.algorithm, None)
+            return Ours(one.label, candidate.algorithm, values, session, work.groups, limit, fields=fields)
 
         limit = int(self.fields[self.base.algorithm].get("max_tokens", Request.max_tokens))
         return AlgorithmRace(

@@ -135,16 +135,16 @@ class Worker:
         self.cold -= told.result is not None
 
     def __len__(self) -> int:
-        """How many jobs wait or run."""
-        return len(self.waiting) + len(self.running)
+        """How many jobs of clients wait or run."""
+        with self._change:
+            return sum(job.owner is not self for job in (*self.running.values(), *self.waiting))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue jobs, all or none. Raises `Full` where they have no room, and `ServerStopped` after `stop`."""
         with self._change:
             if self._stopping:
                 raise ServerStopped("the server is shutting down")
-            room = self.width + self.queue - sum(job.owner is not self for job in (*self.running.values(), *self.waiting))
-            if len(jobs) > room:
+            if len(jobs) > self.width + self.queue - len(self):
                 raise Full
             self.waiting = deque(sorted([*self.waiting, *jobs], key=lambda job: job.priority))
             self._change.notify()

@@ -49,7 +49,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def until(seconds: float) -> Any:
         asked = iter(range(1000))
-        return lambda: seconds - next(asked) * seconds / 30
+        return lambda: seconds - next(asked) * seconds / 60
 
     monkeypatch.setattr(Ours, "results", results)
     monkeypatch.setattr("decgraph.bench.race.AlgorithmRace.lasts", 0.0)
@@ -289,7 +289,40 @@ def test_ctrl_c_keeps_what_is_measured(letters: None, here: Path, monkeypatch: p
     if "Written to" in out:
         assert not Profile.read(here / "speculative.profile.toml").search["complete"]
     else:
-        assert "No profile is written" in out and not (here / "speculative.profile.toml").exists()
+        assert (
+            "No profile is written: nothing was surely faster until then" in out
+            and not (here / "speculative.profile.toml").exists()
+        )
+
+
+def test_models_that_cannot_be_opened_do_not_fit(few: None, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    opened = TuningJob.session
+
+    def session(self: TuningJob, one: Any) -> Any:
+        if one.algorithm == "speculative":
+            raise decgraph.DecError("a head of another layer")
+        return opened(self, one)
+
+    monkeypatch.setattr(TuningJob, "session", session)
+    assert tuned("--batch", "1") == 0
+    out = capsys.readouterr().out
+    assert "1, because its models do not fit" in out and "a head of another" not in out
+    assert "speculative" not in Profile.read(Path("tuned.profile.toml")).search["algorithms"]
+
+
+def test_what_was_not_measured_is_not_claimed(few: None, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("decgraph.bench.search.until", lambda seconds: lambda: 0.0)
+    assert tuned("--batch", "1", "--seconds", "40") == 0
+    out = capsys.readouterr().out
+    assert "autoregressive alone was measured" in out and "There was no time for 3 of 3 algorithms" in out
+    assert "--seconds 120 or more" in out and "No profile is written: nothing was compared" in out
+    assert "faster" not in out and not list(Path().glob("*.profile.toml"))
+
+    def stopped(self: TuningJob, one: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TuningJob, "session", stopped)
+    assert tuned() == 130 and "interrupted: nothing was measured yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

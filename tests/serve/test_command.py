@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,7 +153,10 @@ def test_a_request_without_an_algorithm_gets_the_choice_for_the_load(
     assert made.session("decgraph", None, {"gamma": 5}).params["gamma"] == 5
     assert len(made.every_session()) == 6 and len({id(m) for s in made.every_session() for m in s.models.values()}) <= 4
     service = Service(made)
-    assert made.busy() == 0 == len(service.worker)
+    service.worker._thread = SimpleNamespace(start=bool)  # type: ignore[assignment]  # warm-up runs wait, and are no load
+    service.worker.start(made.every_session())
+    assert made.busy() == 0 and service.worker.cold == 6
+    assert made.session("decgraph").params == {"gamma": 2}
     assert main(["serve", "--tuned", str(tmp_path / "none.toml")]) == 2 and "cannot read" in capsys.readouterr().err
     (tmp_path / "p.toml").write_text('format = 2\n[[loads]]\nbatch = 1\nalgorithm = "speculative"\nparams = { gamma = "99" }\n')
     assert main(["serve", "--tuned", str(tmp_path / "p.toml")]) == 2 and "`gamma` is 99" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from decgraph.bench import search, timing
+from decgraph.bench import bootstrap, search, timing
 from decgraph.bench.contenders import ContenderRun
 from decgraph.bench.measure import BenchWork
 from decgraph.bench.race import AlgorithmRace
@@ -243,6 +243,31 @@ def test_an_algorithm_is_chosen_with_its_parameters_tuned(seed: int, clock: Any)
     found = among(Machine(clock, speeds, rng=random.Random(seed)), ["slow", "even", "fast", "deep"])
     assert found.chosen.algorithm == "deep" and abs(dict(found.chosen.setting)["depth"] - 3) <= 1
     assert found.ratio(found.chosen).n == 8 and found.base == PLAIN
+
+
+def test_defaults_are_run_of_what_is_not_hopeless_and_a_lack_of_time_is_said(clock: Any) -> None:
+    machine = Machine(clock, lambda one: 3.0 if one.algorithm == "slow" else speeds(one))
+    entrants = [Entrant(name, (("depth", 6),)) for name in ("slow", "deep")]
+    tuner = Tuner(race(machine, PLAIN, 8), entrants, lambda _: [DEPTH], seconds=1.0)
+    within(machine, 400, tuner)
+    slow = {one.setting[0][1] for one in machine.ran if one.algorithm == "slow"}
+    assert slow == {1} and {1, 6} < {one.setting[0][1] for one in machine.ran if one.algorithm == "deep"}
+    said: list[tuple[int, float, float]] = []
+    many = [Entrant(f"even{n}") for n in range(30)]
+    SPEED.update(dict.fromkeys((one.algorithm for one in many), 1.0))
+    machine = Machine(clock, speeds)
+    tuner = Tuner(race(machine, PLAIN, 8), many, lambda _: [], seconds=1.0, short=lambda *what: said.append(what))
+    within(machine, 12, tuner)
+    ((count, each, times),) = said
+    assert count == 30 and each > 0 and times > 1 and len({one.algorithm for one in machine.ran}) < 30
+
+
+def test_an_interval_allows_for_what_a_search_cut_short_could_pick_from(clock: Any) -> None:
+    """The figures that are shown are those that decided."""
+    found = tune(Machine(clock, bowl, noise=0.1, stop=150), rounds=100, prompts=8)
+    assert found.interrupted and found.finals is None and found.chances > 5
+    one = max((one for one in found.race.entrants.values() if one != DEFAULT), key=found.race.ran)
+    assert found.ratio(one).low <= bootstrap.ratio(found.race.pairs(one)).low
 
 
 @pytest.mark.parametrize("seed", range(4))
