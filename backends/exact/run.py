@@ -195,11 +195,11 @@ class ExactMachine(ExactDraws):
         return (tuple(self.committed_tokens()), output, answers, counted)
 
     def emit_event(self, event: Event) -> None:
-        if self.whole.counted is not None:
-            self.whole.counted.hear(self, event)
         if isinstance(event, Remasked):
             line = self.whole.op.loc.line if self.whole.op is not None else 0
             self.world.choices.note(f"cell {event.position} is masked again, line {line}")
+        if self.whole.counted is not None:
+            self.whole.counted.hear(self, event)
         super().emit_event(event)
 
     def arrive(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
