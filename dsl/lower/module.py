@@ -138,6 +138,7 @@ class ModuleLowering:
         self.functions: dict[str, Function] = {}
         self.externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
         self.bounds: dict[Value, int] = {}
+        self.signed: dict[Value, int] = {}  # parameters whose range begins below 0: how far from 0 they may be
         self.open: list[str] = []
         self.drafts: list[Block] = []
         self.keep: list[object] = []
@@ -218,6 +219,8 @@ class ModuleLowering:
         v = Value(t, p.name)
         if t.elem == "int" and not t.dims and high is not None and (low is None or low >= 0):
             self.bounds[v] = int(high)
+        elif t.elem == "int" and low is not None and high is not None:
+            self.signed[v] = max(-int(low), int(high))
         lw.env[p.name] = v
         if low is not None and high is not None:
             lw.finite[v] = 0.0
