@@ -65,7 +65,7 @@ def bound_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> Condition:
     types = [known[name].value.type for name in names(made)]
     literal = made[0] != "const" or isinstance(made[1], int | Fraction) and not isinstance(made[1], bool)
     if not literal or any(t.elem not in ("int", "real", "prob") or t.dims for t in types):
-        lw.fail(e.span, f"`{expression(e)}` is no number", "at most 1 calls a token, at most budget remasked", code="E410")
+        lw.fail(e.span, f"`{expression(e)}` is no number", "at most 1 call a token, at most budget remasked", code="E410")
     return made
 
 
@@ -362,11 +362,11 @@ class ModuleLowering:
         masked = any(p.value.type.elem == "model" and p.value.type.of[0] == "masked" for p in params)
         if s.what == "remasked":
             if not masked:
-                lw.fail(s.span, "no masked model decides cells here", "count calls: at most 1 calls a token", code="E410")
+                lw.fail(s.span, "nothing is masked here", "leave it out: no parameter is a masked model", code="E410")
             return ()
         name = s.model.name if s.model is not None else models[0] if models else ""
         if name not in models:
-            advice = f"at most 1 calls of {models[0]} a token" if models else "its parameters are no models"
+            advice = f"at most 1 call of {models[0]} a token" if models else "its parameters are no models"
             lw.fail(s.model.span if s.model is not None else s.span, "calls of which model?", advice, code="E410")
         return (name,)
 
