@@ -143,7 +143,8 @@ def notes(document: Row, run: Row) -> list[str]:
             f"with seed {run['settings']['seed']}."
         ),
         (
-            f"{named(machine)}, {machine['cores']} cores, {machine['threads']} threads, load {machine['load']} before "
+            f"{named(machine)}, {machine['cores']} core{'s' * (machine['cores'] != 1)}, "
+            f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, load {machine['load']} before "
             f"and {run['load']} after{busy}; Python {machine['python']}, {versions}."
         ),
     ]

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
+from decgraph.backends.exact.choices import Arrived, Choices, FollowedChoices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
@@ -43,6 +43,7 @@ from decgraph.ir.values import Function
 from decgraph.runtime.models import interface
 from decgraph.runtime.models.derive import check_derivations
 from decgraph.runtime.models.interface import Model, Scores
+from decgraph.runtime.models.table import Tabled
 from decgraph.runtime.parameters import check_shapes
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class Failure:
     distance: Fraction
     points: list[Point]
     words: str = ""
+    notes: list[str] = field(default_factory=list)
+    """On canvases all that was drawn and masked again on the way there."""
 
 
 def memoryless(f: Function) -> bool:
@@ -434,5 +437,11 @@ def first_bad(case: Case, tally: RunTally, one: Callable[[Choices], tuple[Tokens
         tally.count()
         if bad is not None and not isinstance(bad, Arrived):
             tokens, words = bad
-            return Failure(case, kind, {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
+            again = FollowedChoices(tuple(p.taken for p in choices.points))
+            for m in case.models.values():
+                if isinstance(m, Tabled):
+                    m.forget()  # what is shown are the rows of this run
+            one(again)
+            notes = again.notes if masked(case.function) else []
+            return Failure(case, kind, {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words, notes)
     return None

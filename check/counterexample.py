@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from decgraph.backends.exact.choices import Point, TooMany, runs
+from decgraph.backends.exact.choices import Point, TooMany, answer, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.case import Case
@@ -16,6 +16,7 @@ from decgraph.check.functions import DrawnFunction
 from decgraph.check.worlds import least, models_for
 from decgraph.errors import DecError
 from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.request import Request
@@ -291,7 +292,8 @@ def smaller(failure: Failure) -> Failure:
 def _size(case: Case) -> tuple[int, ...]:
     v = next((m.vocab.size for m in case.models.values()), 0)
     p = sum(int(x) for x in case.params.values() if isinstance(x, int) and not isinstance(x, bool))
-    return (v, p, case.length, len(case.request.prompt), int(case.request != plain_request(case.request)))
+    free = any(isinstance(m, FreeModel) for m in case.models.values())  # a table can be shown
+    return (v, free, p, case.length, len(case.request.prompt), int(case.request != plain_request(case.request)))
 
 
 def _candidates(case: Case) -> list[Case]:
@@ -299,8 +301,9 @@ def _candidates(case: Case) -> list[Case]:
     request = plain_request(replace(case.request, prompt=(0, 1)[: len(case.request.prompt)]))
     small = replace(case, length=min(case.length, 2), request=request)
     return [
-        replace(small, models=models_for(case.function, v, 500 + seed), params=p)
-        for v in range(2, size + 1)
+        replace(small, models=models_for(case.function, v, 500 + seed, style=style), params=p)
+        for style in (None, case.plan.style)
+        for v in range(2 if style is None else size, size + 1)
         for p in (least(case, lowest=True).params, case.params)
         for seed in range(6)
     ]
@@ -329,7 +332,7 @@ def explain(failure: Failure) -> Counterexample:
     except (TooMany, Unlikely, NotSeparated, DecError):
         again = failure
     points = again.points or most_telling(case, again)
-    decisions = [f"{p.label}: {_answer(p.value, token=p.kind == 'chance')}" for p in points]
+    decisions = again.notes or [f"{p.label}: {answer(p.value, token=p.kind == 'chance')}" for p in points]
     names = (case.function.name, case.claim.spec or "the claim")
     return Counterexample(
         case.claim.text,
@@ -375,18 +378,11 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
 def _asked(functions: Mapping[str, Callable[..., object]]) -> list[str]:
     """What the functions of the world have returned."""
     return [
-        f"{f.name}({args}) = {_answer(value)}"
+        f"{f.name}({args}) = {answer(value)}"
         for f in functions.values()
         if isinstance(f, DrawnFunction)
         for args, value in f.asked.items()
     ]
-
-
-def _answer(v: object, token: bool = True) -> str:
-    """What was chosen. token: whether a whole number is one."""
-    if isinstance(v, bool):
-        return "yes" if v else "no"
-    return f"token {v}" if isinstance(v, int) and token else str(v)
 
 
 def requested(r: Request) -> str:

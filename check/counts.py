@@ -69,7 +69,8 @@ class SpentCounts:
     def words(self, most: int | Fraction) -> str:
         """What was spent, where, and how much may be."""
         n = self.lines.total()
-        what = f"{n} calls of {self.name}" if self.name else f"{n} cells masked again"
+        s = "s" * (n != 1)
+        what = f"{n} call{s} of {self.name}" if self.name else f"{n} cell{s} masked again"
         where = ", ".join(f"{times} in line {line}" for line, times in sorted(self.lines.items()))
-        tokens = f" for {self.tokens} committed tokens" if self.claim.mode else ""
+        tokens = f" for {self.tokens} committed token{'s' * (self.tokens != 1)}" if self.claim.mode else ""
         return f"{what}{tokens} ({where}), and at most {most} are claimed"

@@ -112,6 +112,12 @@ class Report:
         """Whether every claim is as good as that, whatever the model and the request: nothing with a premise is proved so."""
         return self.verdict in SUFFICES[least] and not (least == "proved" and self.premises)
 
+    def counted(self) -> str:
+        """How many worlds and runs, and seconds."""
+        shrunk = f" ({self.shrunk} of them with smaller parameters or lengths)" if self.shrunk else ""
+        worlds = f"{self.models} world{'s' * (self.models != 1)}{shrunk}"
+        return f"{worlds}, {self.runs:,} run{'s' * (self.runs != 1)}, {self.seconds:.1f} s"
+
     def reach(self) -> str:
         """How far the verdict goes, in a line."""
         if self.verdict == "proved":

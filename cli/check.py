@@ -256,7 +256,7 @@ def show(report: Report, *, brief: bool, said: bool = False) -> None:
     if report.verdict != "refuted":
         for words in report.stopped():
             tell(words)
-    tell("; ".join(counted(report)))
+    tell("compared in " * (report.verdict == "proved") + report.counted())
     for reason in report.reasons[:8]:
         output.print_hanging(console, beside, Text(reason))
     if len(report.reasons) > 8:
@@ -273,15 +273,6 @@ def show(report: Report, *, brief: bool, said: bool = False) -> None:
     if report.counterexample is not None:
         console.print()
         console.print(Text(report.counterexample.render()))
-
-
-def counted(report: Report) -> list[str]:
-    """How many worlds, runs and seconds."""
-    shrunk = f" ({report.shrunk} of them with smaller parameters or lengths)" if report.shrunk else ""
-    said = "compared in " if report.verdict == "proved" else ""
-    worlds = f"{said}{report.models} world{'s' * (report.models != 1)}{shrunk}"
-    out = [f"{worlds}, {report.runs:,} runs, {report.seconds:.1f} s"]
-    return out
 
 
 def show_inside(there: InEngine) -> None:

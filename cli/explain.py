@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 
 import decgraph
+from decgraph import stdlib
 from decgraph.cli import completion, options, output, parsing, words
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.explain import MARGIN, WIDTH
 
 COST = "Each model call of a step: why it is there, what it computes, fused or reused or why not, what a change would save."
@@ -21,9 +23,10 @@ CODE = re.compile(r"[EW]\d{3}")
 
 def command(
     algorithm: Annotated[
-        str,
+        list[str],
         typer.Argument(
             help="A name that `decgraph list` prints, a .dec file, a word of the language, or an error's code.",
+            metavar="ALGORITHM",
             autocompletion=completion.algorithms,
         ),
     ],
@@ -32,16 +35,20 @@ def command(
     json: options.Json = False,
 ) -> None:
     """Say what an algorithm does, in words and as a drawing of its step; or what a word or an error's code means."""
+    name = " ".join(algorithm)
     if set_ and not cost:
         raise decgraph.DecError("--set is for --cost", hint="decgraph explain speculative --cost --set gamma=4")
-    if CODE.fullmatch(algorithm):
-        text = page(algorithm)
-        output.emit_json({"code": algorithm, "text": text}) if json else output.print_markdown(text)
+    if CODE.fullmatch(name):
+        text = page(name)
+        output.emit_json({"code": name, "text": text}) if json else output.print_markdown(text)
         return
-    if not cost and algorithm not in decgraph.stdlib.names() and (found := words.word(algorithm)) is not None:
+    if not cost and name not in stdlib.names() and (found := words.word(name)) is not None:
         output.emit_json(asdict(found)) if json else show(found.text)
         return
-    chosen = decgraph.load(algorithm)
+    named = re.fullmatch(r"[\w. ]+", name) and not Path(name).exists() and not name.endswith((".dec", ".py"))
+    if named and name not in stdlib.catalogue() and not cost:
+        raise unknown(name)
+    chosen = decgraph.load(name)
     if cost:
         from decgraph.passes.calls import calls_of
 
@@ -54,6 +61,17 @@ def command(
         output.emit_json({**asdict(explanation), "file": chosen.path, "source": chosen.source})
         return
     show(explanation.text)
+
+
+def unknown(name: str) -> decgraph.DecError:
+    """What to say of a name that is neither an algorithm's nor a word of the language's."""
+    first, *more = name.split()
+    if more:
+        return decgraph.DecError("explain takes one word", hint=f"decgraph explain {first}")
+    advice = "algorithms, functions, statements, values and types can be explained: explain entropy, explain commit"
+    last, known = name.rpartition(".")[2], {*stdlib.names(), *words.known()}
+    hint = f"decgraph explain {last}" if last in known else did_you_mean(last, known, advice)
+    return decgraph.DecError(f"there is no algorithm called {name!r}, and no such word of the language", hint=hint)
 
 
 def show(text: Callable[[int], str]) -> None:
@@ -69,7 +87,7 @@ def show(text: Callable[[int], str]) -> None:
 
 def texts(algorithm: decgraph.Algorithm) -> Callable[[str], str]:
     """The text of a file by the path that places name: the algorithm's own, or one of the standard library; "" for others."""
-    shelf = Path(decgraph.stdlib.__file__).parent
+    shelf = Path(stdlib.__file__).parent
 
     def text_of(path: str) -> str:
         if path == algorithm.path:

@@ -15,7 +15,7 @@ from decgraph.dsl import printer
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.library import SHELVES, stdlib_file
 from decgraph.editor.function_lines import function_lines, method_lines, type_lines
-from decgraph.editor.words import STATEMENT_LINES, WORD_LINES
+from decgraph.editor.words import STATEMENT_LINES, WORD_LINES, helpers
 
 SHOWN = 12
 KINDS = {S.Rule: "rule", S.Policy: "policy"}
@@ -46,6 +46,12 @@ class ExplainedWord:
         more = f" and {len(self.used_by) - SHOWN} more" if len(self.used_by) > SHOWN else ""
         said = textwrap.wrap(", ".join(self.used_by[:SHOWN]) + more, width, initial_indent="  ", subsequent_indent="  ")
         return "\n".join([*out, *(["", "used by", *said] if said else [])])
+
+
+def known() -> set[str]:
+    """The names that `word` knows."""
+    methods = {of.partition(".")[2] for of in method_lines()} - {""}
+    return {*function_lines(), *type_lines(), *STATEMENT_LINES, *WORD_LINES, *methods, *helpers()}
 
 
 def word(name: str) -> ExplainedWord | None:

@@ -176,29 +176,30 @@ class _Teller:
 
 
 def show(e: S.Expr | S.Grow) -> str:
-    """An expression as it is written, or what a `grow` hangs where."""
+    """An expression as it is written, or what a `grow` adds where."""
     return grow(e) if isinstance(e, S.Grow) else expression(e)
 
 
 def grow(s: S.Grow) -> str:
-    """What hangs below what."""
+    """What is added to a tree, and where."""
     call = s.what.func.name if isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) else ""
     args = [expression(a) for a in s.what.args] if isinstance(s.what, S.Call) else []
     what = expression(s.what)
     if call == "topk" and len(args) == 2:
-        what = f"the {args[1]} likeliest tokens of {args[0]}, each with a one-hot distribution"
+        likeliest = "likeliest token" if args[1] == "1" else f"{args[1]} likeliest tokens"
+        what = f"the {likeliest} of {args[0]} (one-hot distributions)"
     elif call in ("sample", "distinct") and len(args) == 2:
-        what = f"{args[1]} draws from {args[0]}" + (", all different," if call == "distinct" else "")
+        what = f"{args[1]} draws from {args[0]}" + (" without replacement" if call == "distinct" else "")
     elif call == "point":
         what = f"{', '.join(args)}, taken and not drawn (one-hot distributions)"
     elif call == "drawn" and len(args) == 2:
         what = f"{args[0]}, said to be drawn from {args[1]}"
     elif call == "chain":
         what = f"{', '.join(args)}, one below the other"
-    where = "" if call == "chain" else " under the nodes it was drawn at"  # a chain is no draw
-    where = f" under {expression(s.at)}" if s.at is not None else where
+    where = "" if call == "chain" else " as children of the nodes where it was drawn"  # a chain is no draw
+    where = f" as children of {expression(s.at)}" if s.at is not None else where
     columns = f", with {', '.join(k.name for k in s.columns)}" if s.columns else ""
-    return f"hang {what}{where}{columns}"
+    return f"add {what}{where}{columns}"
 
 
 def assign(s: S.Assign) -> str:

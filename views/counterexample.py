@@ -56,13 +56,12 @@ def page_of(title: str, body: str) -> str:
 def article(report: Report, text: str) -> str:
     """A report: the verdict, what it rests on, and the counterexample."""
     said = "; ".join(report.claims) or "it claims nothing, so there is nothing to prove"
-    counted = f"{report.models} world{'s' * (report.models != 1)}, {report.runs:,} runs, {report.seconds:.1f} s"
     reach = [report.reach()] if report.verdict in ("proved", "holds") else []
     reach += report.stopped() if report.verdict == "holds" else []
     out = [
         f'<article class="run" aria-label="{html.escape(report.name)}">',
         f'<div><h2><span class="verdict {report.verdict}">{report.verdict}</span> {html.escape(report.name)}</h2>',
-        f'<p class="mono">{html.escape(said)}</p><p class="faint">{counted}</p>',
+        f'<p class="mono">{html.escape(said)}</p><p class="faint">{report.counted()}</p>',
         *(f"<p>{html.escape(words)}</p>" for words in (*reach, *report.reasons)),
         "</div>",
     ]

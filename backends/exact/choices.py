@@ -84,6 +84,9 @@ class Choices:
         if first != here:
             raise Arrived(first)
 
+    def note(self, words: str) -> None:
+        """Hear what happens between two choices. Kept by `FollowedChoices` alone."""
+
     def weight(self) -> Fraction:
         """The probability of this run's chances."""
         out = Fraction(1)
@@ -91,6 +94,30 @@ class Choices:
             if p.kind == "chance":
                 out *= p.weights[p.taken]
         return out
+
+
+class FollowedChoices(Choices):
+    """The choices of a run that is told by hand, each with its place among `notes`: those that are certain too."""
+
+    def __init__(self, prefix: tuple[int, ...]) -> None:
+        super().__init__(prefix)
+        self.notes: list[str] = []
+
+    def choose(self, weights: Sequence[Fraction | int], values: Sequence[T], label: str, kind: str = "chance") -> T:
+        points = len(self.points)
+        found = super().choose(weights, values, label, kind)
+        self.note(f"{label}: {answer(found, token=kind == 'chance')}{', certain' * (len(self.points) == points)}")
+        return found
+
+    def note(self, words: str) -> None:
+        self.notes.append(words)
+
+
+def answer(v: object, token: bool = True) -> str:
+    """What was chosen. token: whether a whole number is one."""
+    if isinstance(v, bool):
+        return "yes" if v else "no"
+    return f"token {v}" if isinstance(v, int) and token else str(v)
 
 
 @overload

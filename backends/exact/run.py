@@ -34,7 +34,7 @@ from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.reading import AnyReading
 from decgraph.runtime.reals.real import Real
 from decgraph.runtime.stop import StopMachine
-from decgraph.runtime.trace import DraftEnded, Event
+from decgraph.runtime.trace import DraftEnded, Event, Remasked
 
 
 def settled(value: object) -> Hashable:
@@ -195,6 +195,9 @@ class ExactMachine(ExactDraws):
         return (tuple(self.committed_tokens()), output, answers, counted)
 
     def emit_event(self, event: Event) -> None:
+        if isinstance(event, Remasked):
+            line = self.whole.op.loc.line if self.whole.op is not None else 0
+            self.world.choices.note(f"cell {event.position} is masked again, line {line}")
         if self.whole.counted is not None:
             self.whole.counted.hear(self, event)
         super().emit_event(event)

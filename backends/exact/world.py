@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.choices import Choices, FollowedChoices
 from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.races import Race
 from decgraph.errors import InternalError
@@ -79,12 +79,13 @@ class World:
         self.adversary: dict[tuple[str, tuple[str, ...]], Datum] = {}
         self.rows: dict[tuple[object, ...], tuple[np.ndarray, Scores, Request]] = {}
         self.alive: list[object] = []
-        self.log: list[str] = []
 
     def restart(self, choices: Choices) -> None:
-        """Forget a run; computed rows stay."""
+        """Forget a run; computed rows stay, but where it is shown which the models gave."""
         self.choices = choices
-        self.races, self.groups, self.units, self.adversary, self.log = {}, {}, {}, {}, []
+        if isinstance(choices, FollowedChoices):
+            self.rows, self.alive = {}, []
+        self.races, self.groups, self.units, self.adversary = {}, {}, {}, {}
 
 
 def said(op: Op, place: Key, path: str, output: bool = False) -> str:
@@ -96,6 +97,8 @@ def said(op: Op, place: Key, path: str, output: bool = False) -> str:
         return f"{name}{line} (output noise, position {place.counters[-1] if place.counters else '?'})"
     numbers = [str(n + 1) for n in place.counters]  # people count from one
     words = ([f"iteration {numbers[0]}"] if numbers else []) + ([f"inner {'.'.join(numbers[1:])}"] if numbers[1:] else [])
-    lane = [f"lane {place.lane[0]}"] if len(place.lane) and place.lane[0] else []
-    inside = ", ".join([*words, *lane])
+    cells = any(d.kind == "cells" for d in op.results[0].type.dims[:1]) if op.results else False
+    if place.lane and (cells or place.lane[0]):
+        words.append(f"{'cell' if cells else 'number'} {place.lane[0]}")
+    inside = ", ".join(words)
     return f"{name}{line}" + (f" ({inside})" if inside else "")

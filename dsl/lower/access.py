@@ -178,7 +178,9 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         hint = "its last token is `ctx.token`, its last n are `ctx.last(n)`: of another node the same"
         lw.fail(span, "a single node cannot be indexed", hint, code="E210")
     if len(ix) == 1 and ix[0].type.elem == "bool":
-        lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E210")
+        cells = t.dims and t.dims[0].kind == "cells"  # as in `for i in c.masked: c[i] = x[i]`
+        advice = "; cells are decided all at once: unmask c where c.masked with x" if cells else ""
+        lw.fail(span, "an index is a place, not a condition", f"select with `v where condition`{advice}", code="E210")
     if len(ix) == 1 and ix[0].type.elem == "path":
         ix = [lw.one("path.get", ix[0], span=span, field="node", tree=t.dims[0].of if t.dims else "t")]
     if v in lw.unplaced and t.dims and t.dims[0].kind == "part" and ix[0].type.elem in ("position", "node"):

@@ -65,7 +65,7 @@ def bound_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> Condition:
     types = [known[name].value.type for name in names(made)]
     literal = made[0] != "const" or isinstance(made[1], int | Fraction) and not isinstance(made[1], bool)
     if not literal or any(t.elem not in ("int", "real", "prob") or t.dims for t in types):
-        lw.fail(e.span, f"`{expression(e)}` is no number", "at most 1 calls a token, at most budget remasked", code="E410")
+        lw.fail(e.span, f"`{expression(e)}` is no number", "at most 1 call a token, at most budget remasked", code="E410")
     return made
 
 
@@ -138,6 +138,7 @@ class ModuleLowering:
         self.functions: dict[str, Function] = {}
         self.externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
         self.bounds: dict[Value, int] = {}
+        self.signed: dict[Value, int] = {}  # parameters whose range begins below 0: how far from 0 they may be
         self.open: list[str] = []
         self.drafts: list[Block] = []
         self.keep: list[object] = []
@@ -218,6 +219,8 @@ class ModuleLowering:
         v = Value(t, p.name)
         if t.elem == "int" and not t.dims and high is not None and (low is None or low >= 0):
             self.bounds[v] = int(high)
+        elif t.elem == "int" and low is not None and high is not None:
+            self.signed[v] = max(-int(low), int(high))
         lw.env[p.name] = v
         if low is not None and high is not None:
             lw.finite[v] = 0.0
@@ -359,11 +362,11 @@ class ModuleLowering:
         masked = any(p.value.type.elem == "model" and p.value.type.of[0] == "masked" for p in params)
         if s.what == "remasked":
             if not masked:
-                lw.fail(s.span, "no masked model decides cells here", "count calls: at most 1 calls a token", code="E410")
+                lw.fail(s.span, "nothing is masked here", "leave it out: no parameter is a masked model", code="E410")
             return ()
         name = s.model.name if s.model is not None else models[0] if models else ""
         if name not in models:
-            advice = f"at most 1 calls of {models[0]} a token" if models else "its parameters are no models"
+            advice = f"at most 1 call of {models[0]} a token" if models else "its parameters are no models"
             lw.fail(s.model.span if s.model is not None else s.span, "calls of which model?", advice, code="E410")
         return (name,)
 

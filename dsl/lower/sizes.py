@@ -90,7 +90,7 @@ def small(lw: Lowering, v: Value, depth: int = 0) -> bool:
         return upper <= LARGEST
     op = lw.origin.get(v)
     if op is None or depth > 20:
-        return False
+        return lw.module.signed.get(v, LARGEST + 1) <= LARGEST
     if op.opcode in COUNTS or (op.opcode == "reduce" and op.attrs["fn"] == "count") or op.opcode == "scan":
         return True
     if op.opcode == "map":

@@ -206,6 +206,9 @@ def put(lw: Lowering, name: str, c: Value, sub: S.Expr, value: Value, kind: str,
         return
     ps = lw.expr(sub)
     if ps.type.elem == "bool":
+        if not ps.type.dims:
+            advice = f"cells are decided all at once: unmask {name} where {name}.masked with x"
+            lw.fail(at.span, "an index is a place, not a condition", advice, code="E210")
         every = lw.one("canvas.get", c, span=at.span, field="all")
         lw.env[name] = lw.emit("canvas.put", c, every, value, ps, span=at.span, names=(name,), kind=kind, has_mask=True)[0]
         return

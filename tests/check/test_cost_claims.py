@@ -214,7 +214,7 @@ def test_written_in_python_it_is_the_same_claim() -> None:
         ("at most fast calls", "E410", "`fast` is no number"),
         ("at most yes calls", "E410", "no number"),
         ("at most 1 calls of nobody", "E410", "calls of which model?"),
-        ("at most gamma remasked", "E410", "no masked model"),
+        ("at most gamma remasked", "E410", "nothing is masked"),
         ("at most 1 remasked a token", "E410", "of the whole request"),
         ("at most x calls", "E411", "not `x`"),
         ("at most 1 calls a step", "E011", "`step`"),

@@ -49,6 +49,31 @@ def test_a_committed_token_has_its_context_and_probability() -> None:
     assert "where target gives it probability 1/" in words(LEAST.format(claim="ensures p[x] > 0.4"))
 
 
+DOUBTFUL = """algorithm doubtful(model: masked, length: int in 1..4 = 3, budget: int in 0..4 = 2):
+    at most budget remasked
+
+    canvas c: length
+    left = budget
+    while any(c.masked):
+        x ~ model(c)
+        unmask c with x
+        if left > 0:
+            remask c where model(c).raw[c.token] < 1/2
+            left = left - 1
+    commit c
+"""
+
+
+def test_a_run_on_a_canvas_can_be_followed_by_hand() -> None:
+    report = decgraph.parse(DOUBTFUL).check(models=3)
+    assert report.counterexample is not None
+    told = report.counterexample.render().splitlines()
+    assert any("MASK" in line and "p(. |" in line for line in told)  # the rows of that run, not the model's name alone
+    assert any("cell 0)" in line for line in told) and not any("lane" in line for line in told)
+    again = sum("is masked again, line 10" in line for line in told)
+    assert f"    {again} cells masked again ({again} in line 10), and at most" in "\n".join(told)
+
+
 Text = tuple[tuple[int, ...], bool]
 texts = st.dictionaries(
     st.tuples(st.lists(st.integers(0, 2), min_size=2, max_size=2).map(tuple), st.booleans()), st.integers(1, 9)

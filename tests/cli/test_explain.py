@@ -11,8 +11,6 @@ from rich.console import Console
 from decgraph import stdlib
 from decgraph.cli import output, words
 from decgraph.cli.main import main
-from decgraph.editor import function_lines
-from decgraph.editor.words import STATEMENT_LINES, WORD_LINES
 
 Capture = pytest.CaptureFixture[str]
 
@@ -49,6 +47,10 @@ def test_calls_of_a_policy_are_shown_with_their_clause_at_the_line_of_the_call(c
         (["speculative", "--cost", "--set", "gama=2"], "did you mean gamma"),
         (["speculative", "--cost", "--set", "gamma=99"], "must be in 1..32"),
         (["nosuch", "--cost"], "no algorithm called"),
+        (["entropy", "sure"], "explain takes one word"),
+        (["entrpy"], "did you mean entropy"),
+        (["x.law"], "try: decgraph explain law"),
+        (["tau"], "functions, statements, values"),
     ],
 )
 def test_refusals(arguments: list[str], word: str, capsys: Capture) -> None:
@@ -81,11 +83,9 @@ def test_words(name: str, kind: str, said: str, user: str, capsys: Capture) -> N
 
 
 def test_every_word_that_the_editors_know_is_explained() -> None:
-    methods = {of.partition(".")[2] for of in function_lines.method_lines()} - {""}
-    names = {*function_lines.function_lines(), *function_lines.type_lines(), *STATEMENT_LINES, *WORD_LINES, *methods}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "_uses", lambda *_: [])
-        assert [name for name in sorted(names) if words.word(name) is None] == []
+        assert [name for name in sorted(words.known()) if words.word(name) is None] == []
 
 
 @pytest.mark.parametrize("arguments", [["explain", "speculative", "--cost"], ["compile", "lookahead", "--emit", "cost"]])

@@ -71,6 +71,8 @@ def test_a_column_that_would_never_be_read_is_refused(word: str) -> None:
         ("v = m.without(argmin(rs))", "m.without\\(\\[i\\]\\)"),
         ("v = [c.all[0], 1]", "a position is no number"),
         ("v = min(c.all[0], 1)", "a position is no number"),
+        ("for i in c.masked:\n            c[i] = 0", "unmask c where c.masked with x"),
+        ("for i in c.masked:\n            c[i] = c.token[i]", "unmask c where c.masked with x"),
         ("v = g.state(t)", "g.state\\(ctx\\)"),
     ],
 )

@@ -67,6 +67,13 @@ def test_what_is_possible_loads(lines: tuple[str, ...]) -> None:
     load_text(program(*lines))
 
 
+def test_a_range_from_below_zero_bounds_a_tree() -> None:
+    text = program("draft t:", "    repeat big + 1:", "        x ~ target(t.leaves)", "        grow x")
+    load_text(text.replace("big: int", "big: int in -3..4"))
+    with pytest.raises(DecError, match="65,536"):
+        load_text(text.replace("big: int", f"big: int in -3..{10**9}"))
+
+
 GIVEN = [
     ("xs = tile(pad, big)", "commit xs[0]"),
     ("n = 0", "repeat big:", "    n += 1", "commit 1 if n > 3 else 0"),
