@@ -129,11 +129,10 @@ class Tuner:
             race.judge(one, rows.get(one.label, {}).get("tokens_equal", {}).get("first", ""))
         rivals = [one for one in (race.entrants.values() if finals is None else met) if one.label not in race.failed]
         # Of a few finalists each by the interval that is shown; a search cut short has had many chances.
-        ahead, chances = dict[Entrant, float](), 1 if finals is not None else max(1, len(rivals))
-        for one in rivals:
-            pairs = race.pairs(one) if finals is None else pairs_of(finals, race, one)
-            if one != race.base and sum(map(len, pairs)) >= LEAST_PAIRS and bootstrap.surely_above(pairs, GAIN, chances):
-                ahead[one] = bootstrap.figure(pairs)
+        chances = 1 if finals is not None else max(1, len(rivals))
+        pairs = {one: race.pairs(one) if finals is None else pairs_of(finals, race, one) for one in rivals if one != race.base}
+        met_often = {one: runs for one, runs in pairs.items() if sum(map(len, runs)) >= LEAST_PAIRS}
+        ahead = {one: bootstrap.figure(r) for one, r in met_often.items() if bootstrap.surely_above(r, GAIN, chances)}
         chosen = max(ahead, key=lambda one: ahead[one], default=race.base)
         return TuningOutcome(race.base, chosen, race, finals, met, rows, interrupted, time.monotonic() - began, chances)
 

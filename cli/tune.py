@@ -165,14 +165,14 @@ def command(
             lambda said: None if shown.quiet else print(f"note: {said}", file=sys.stderr),
         )
     left |= job.unfit
-    if tuned.written(job):
+    if tuned.judged(job):
         tuned.profile(job).write(path)
     if shown.json:
-        output.emit_json({**tuned.to_json(job, left), "profile": str(path) if tuned.written(job) else None})
+        output.emit_json({**tuned.to_json(job, left), "profile": str(path) if tuned.judged(job) else None})
     elif not shown.quiet:
         output.print_table(tuned.HEADINGS, tuned.rows(job))
         print("\n".join(tuned.summary(job, path, left)))
-    elif tuned.written(job):
+    elif tuned.judged(job):
         print(path)
     if any(found.interrupted for found in job.outcomes.values()):
         raise typer.Exit(output.INTERRUPTED)

@@ -91,17 +91,15 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
     if missed:
         out.append(f"There was no time for {len(missed)} of {len(job.entrants)} algorithms.")
         more = max(2.0, len(job.entrants) / max(1, len(job.entrants) - len(missed)))
-    for found in job.outcomes.values():
-        if found.interrupted:
-            wider = "" if found.chances == 1 else f"; intervals allow for {found.chances} settings, of which one may be lucky"
-            out.append(f"Interrupted: judged by what was measured until then{wider}.")
-            more = 0
-    if more:
+    if found.interrupted:
+        wider = "" if found.chances == 1 else f"; intervals allow for {found.chances} settings, of which one may be lucky"
+        out.append(f"Interrupted: judged by what was measured until then{wider}.")
+    elif more:
         out.append(f"For what there was no time: --seconds {math.ceil(more * job.seconds)} or more.")
     named = "" if job.chosen_among else f" {job.of[job.base.algorithm].algorithm.spec}"
     compared = any(found.ran for found in job.outcomes.values())
     why = "nothing was surely faster until then" if compared else "nothing was compared"
-    out.append(f"Written to {path}: decgraph run{named} --tuned {path}" if written(job) else f"No profile is written: {why}.")
+    out.append(f"Written to {path}: decgraph run{named} --tuned {path}" if judged(job) else f"No profile is written: {why}.")
     if job.changing:
         out.append(f"{', '.join(job.changing)} may change what is committed.")
     elif job.temperature:
@@ -120,11 +118,6 @@ def summary(job: TuningJob, path: Path, left: Mapping[str, str]) -> list[str]:
         steadier = "; --clock cpu is steadier here" if job.clock == "wall" and on_cpu else ""
         out.append(f"The load average is {facts.load()} on {os.cpu_count()} cores: others were computing too{steadier}.")
     return out
-
-
-def written(job: TuningJob) -> bool:
-    """Whether there is a judgement to write down."""
-    return bool(judged(job))
 
 
 def judged(job: TuningJob) -> dict[int, TuningOutcome]:
