@@ -95,7 +95,8 @@ def command(
     output.check_writable(out, *FORMATS[format], what=f"--format {format}", instead=other)
     output.check_writable(results, ".json")
     if plot is not None and plot.suffix.lower() not in PICTURES:
-        output.check_folder(plot)
+        if plot.suffix[1:].isalpha() and not plot.is_dir():
+            raise DecError(f"cannot draw {plot}", hint=f"a folder, or a name that ends in {', '.join(PICTURES)}")
     if style is not None and plot is None:
         raise DecError("--style is of what --plot draws", hint="--plot FOLDER")
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from decgraph.errors import DecError
 from decgraph.runtime.trace import Noted
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
@@ -24,7 +25,7 @@ STYLES = {
 }  # fmt: skip
 """Of nodes by kind, and of tokens by origin."""
 SHADES = "░▒▓█"
-AGAIN = "×"
+AGAIN, OPEN = "×", "_"
 MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
 
 
@@ -45,16 +46,23 @@ def show(console: Console, run: Trace, number: int | None) -> None:
             console.print(Text("  ").join(Text(sign + word(one), STYLES[one]) for one, sign in kinds.items()))
     if run.stats.notes:
         console.print(Text("\nnotes by step", "bold"))
-        for n, step in enumerate(steps[:MOST], 1):
-            notes = [(e.name, e.value, e.token) for s in step.events if isinstance(e := s.event, Noted)]
-            told = (f"{name} {repr(run.piece(int(value))) if token else f'{value:.4g}'}" for name, value, token in notes)
-            console.print(Text(f"{n:>4} {'  '.join(told)}"), soft_wrap=True)
+        said = [(n, noted(run, step)) for n, step in enumerate(steps, 1)]
+        runs = [(words, [n for n, _ in alike]) for words, alike in groupby(said, key=itemgetter(1))]
+        for words, numbers in runs[:MOST]:
+            span = f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+            console.print(Text(f"{span:>7} {words}"), soft_wrap=True)
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
         counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)
         for depth, (share, accepted, tested, (low, high)) in enumerate(counts, 1):
             words = f" {accepted} of {tested}, {share:.0%} (95 % interval {low:.0%} to {high:.0%})"
             console.print(Text.assemble(f"{depth:>4} ", (f"{'█' * round(20 * share):<20}", "green"), words))
+
+
+def noted(run: Trace, step: RecordedStep) -> str:
+    """What a step noted, in words."""
+    notes = [(e.name, e.value, e.token) for s in step.events if isinstance(e := s.event, Noted)]
+    return "  ".join(f"{name} {repr(run.piece(int(value))) if token else f'{value:.4g}'}" for name, value, token in notes)
 
 
 def sizes(run: Trace) -> str:
@@ -68,9 +76,11 @@ def several(n: int, noun: str) -> str:
 
 
 def step_of(steps: list[RecordedStep], number: int | None) -> int | None:
-    """The step to show, from 0; None where no step has a tree."""
+    """The step to show, from 0; None where no step has a tree. Raises DecError for one that the run did not have."""
     if number is not None:
-        return min(number, len(steps)) - 1 if steps else None
+        if number > len(steps):
+            raise DecError(f"--step {number}: there is no such step", hint=f"the run has {several(len(steps), 'step')}")
+        return number - 1
     return instructive(steps) if any(step.trees for step in steps) else None
 
 
@@ -111,15 +121,17 @@ def labelled(run: Trace, node: DrawnNode) -> Text:
 
 
 def canvas(console: Console, run: Trace) -> None:
-    """Position by step: the denser, the surer the cell was decided; × where it was masked again, in the step or in one that
-    is not shown before it. Then the history of the cells to which that happened."""
+    """Position by step, below a ruler of positions: the denser, the surer the cell was decided; × where it was masked again, in
+    the step or in one that is not shown before it. Then the history of the cells to which that happened."""
     found, masked = confidences(run)
     (low, high), last = run.sure, len(found) - 1
     rows = range(len(found)) if last < MOST else sorted({round(i * last / (MOST - 1)) for i in range(MOST)})
     legend = f"\ncanvas: position by step; {SHADES[0]} confidence {low:.3g} to {SHADES[-1]} {high:.3g}"
-    console.print(Text(legend + (f"; {AGAIN} masked again" if masked.any() else ""), "bold"))
+    console.print(Text(f"{legend}; {OPEN} undecided" + (f"; {AGAIN} masked again" if masked.any() else ""), "bold"))
     width = max(8, console.width - 6)
-    shade = lambda x: " " if x != x else SHADES[min(3, int(4 * (x - low) / (high - low)))] if high > low else SHADES[-1]
+    ruler = "".join(f"{place:<10}" for place in range(0, found.shape[1], 10))[: min(width, found.shape[1])]
+    console.print(Text(f"     {ruler.rstrip()}", "dim"), soft_wrap=True)
+    shade = lambda x: OPEN if x != x else SHADES[min(3, int(4 * (x - low) / (high - low)))] if high > low else SHADES[-1]
     for before, row in zip((-1, *rows), rows, strict=False):
         again = np.asarray(masked[before + 1 : row + 1].any(axis=0))
         cells = [AGAIN if a else shade(x) for x, a in zip(found[row], again, strict=True)]

@@ -100,7 +100,7 @@ def _ends(cond: s.Expr, span: Span) -> s.Expr:
 
 def _no_range_call(over: s.Expr, span: Span) -> s.Expr:
     if isinstance(over, s.Call) and over.func == s.Name("range"):
-        refuse("E015", "`range` is not a function here", over.span, "write a range as `0..n`: `for i in 0..n:`")
+        refuse("E015", "`range` is not a function here", over.span, "`for i in 0..n:` goes from 0 to n - 1")
     return over
 
 

@@ -39,6 +39,8 @@ def test_a_tree_and_acceptance_at_the_terminal(tables: None, capsys: pytest.Capt
     assert "residual" not in said and "own token" in said
     assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1", "--step", "2"]) == 0
     assert "\nstep 2: " in capsys.readouterr().out
+    assert main(["trace", "speculative", "-p", "ab", "-n", "4", "--step", "99"]) == 2
+    assert "--step 99: there is no such step" in capsys.readouterr().err
 
 
 def test_a_search_at_the_terminal_is_as_it_was_in_the_step(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
