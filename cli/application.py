@@ -34,8 +34,11 @@ class Verb(TyperCommand):
         rest = super().parse_args(ctx, args)
         first = ctx.params.get("algorithm")
         if isinstance(first, str) and first.startswith("-"):  # of a verb that takes an algorithm's parameters as options
-            hint = f"{ctx.command_path} ALGORITHM first, and its parameters behind it"
-            raise parsing.unknown("option", first, (), parsing.options_of(ctx), hint)
+            if not ctx.params.get("tuned", ctx.command.name == "tune"):
+                hint = f"{ctx.command_path} ALGORITHM first, and its parameters behind it"
+                raise parsing.unknown("option", first, (), parsing.options_of(ctx), hint)
+            ctx.params["algorithm"] = None  # a profile has the algorithm, or `tune` looks for it
+            ctx.args.insert(0, first)
         return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

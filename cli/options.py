@@ -41,14 +41,6 @@ def algorithm(help: str = "A name that `decgraph list` prints, or a .dec file.")
     return typer.Argument(help=help, autocompletion=completion.algorithms)
 
 
-def positional(algorithm: str | None, context: typer.Context) -> str | None:
-    """An algorithm that may be left out: the first of the algorithm's own parameters then arrives in its place."""
-    if algorithm is None or not algorithm.startswith("-"):
-        return algorithm
-    context.args.insert(0, algorithm)
-    return None
-
-
 def named(algorithm: str | None, verb: str, hint: str) -> Algorithm:
     """The algorithm of a verb that was given no profile. Raises DecError for none."""
     import decgraph

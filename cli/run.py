@@ -62,7 +62,7 @@ def command(
     """
     if logprobs is not None and not shown.json:
         raise decgraph.DecError("--logprobs are printed as JSON alone", hint="--json")
-    placed, applied, algorithm = models.placed(), None, options.positional(algorithm, context)
+    placed, applied = models.placed(), None
     if tuned is not None:
         from decgraph.cli import profiled
 

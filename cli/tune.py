@@ -64,7 +64,6 @@ def command(
     when. Parameters that change what is committed are searched only when --search names them. It takes --seconds
     seconds; Ctrl-C shows what is known.
     """
-    algorithm = options.positional(algorithm, context)
     if rows:
         if algorithm is not None or prompts is not None:
             raise decgraph.DecError("--rows measures a model, with no algorithm", hint="decgraph tune --rows --model FOLDER")

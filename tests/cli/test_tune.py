@@ -335,7 +335,7 @@ def test_what_was_not_measured_is_not_claimed(few: None, monkeypatch: pytest.Mon
     (["speculative", "--colour", "3"], "no option --colour"),
     (["speculative", "--seconds", "0"], "--seconds is 0"),
     (["speculative", "--seconds", "nan"], "--seconds is nan"),
-    (["speculative", "--clock", "sun"], "wall or cpu"),
+    (["speculative", "--clock", "sun"], "there is no clock"),
     (["speculative", "--model", "verifier=x"], "no model `verifier`"),
     (["speculative", "-o", "/nowhere/at/all.toml"], "cannot write /nowhere/at/all.toml"),
     (["speculative", "-o", "."], "cannot write ."),
