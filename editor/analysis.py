@@ -17,7 +17,7 @@ from decgraph.dsl.diagnostics import Collector, Diagnostic
 from decgraph.dsl.lower.confidence import confidences
 from decgraph.dsl.lower.labels import findings
 from decgraph.dsl.lower.library import ItemsInReach
-from decgraph.dsl.lower.module import check_item, finished, settings_taken
+from decgraph.dsl.lower.module import check_item, finished, meant_as_algorithms, settings_taken
 from decgraph.dsl.parse import Partly, parse_partly
 from decgraph.dsl.source import Source, Span
 from decgraph.editor.lowering import Watching
@@ -102,6 +102,8 @@ class Analysis:
         for lowered, moved, lines in self.lowered.values():
             for fault in lowered.faults:
                 collector.add(_moved(fault, self.source, moved, lines))
+        for fault in meant_as_algorithms(self.file, self.source):
+            collector.add(fault)
         return collector.sorted()
 
     @cached_property

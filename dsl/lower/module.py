@@ -418,14 +418,26 @@ class ModuleLowering:
         )
 
 
+def meant_as_algorithms(file: S.File, source: Source) -> list[Diagnostic]:
+    """Helpers that commit tokens, in a file without an algorithm."""
+    if any(isinstance(item, S.Algorithm) for item in file.items):
+        return []
+    out: list[Diagnostic] = []
+    for item in file.items:
+        if isinstance(item, S.Def) and any(isinstance(n, S.Commit) for n in S.walk(item)):
+            help = f"a decoder begins with `algorithm`: algorithm {item.name}(target: causal):"
+            message = f"`{item.name}` commits tokens, and a `def` is a helper"
+            out += failure(source, item.name_span, message, help, "E300").diagnostics
+    return out
+
+
 def lower_file(file: S.File, source: Source, check_labels: bool = True, names: ItemsInReach | None = None) -> Module:
     """Lower every algorithm of a file (and what they use). `main` is the last one. Raises DecError with all that is wrong:
     at most one thing an algorithm and, unless `check_labels` is off, what its draws must not depend on.
     `names`: what the file can name, where that is more than its text says."""
     names = names or ItemsInReach(file, source)
     lowering = ModuleLowering(names)
-    found: list[Diagnostic] = []
-    main, alone = "", not any(isinstance(i, S.Algorithm) for i in file.items)
+    main, found = "", meant_as_algorithms(file, source)
     for item in file.items:
         try:
             if isinstance(item, S.Algorithm):
@@ -433,10 +445,6 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: I
                 lowering.need(item.name)
             elif isinstance(item, (S.Rule, S.Def, S.Policy)):
                 check_item(lowering, item, source)
-                if isinstance(item, S.Def) and alone and any(isinstance(n, S.Commit) for n in S.walk(item)):
-                    help = f"a decoder begins with `algorithm`: algorithm {item.name}(target: causal):"
-                    message = f"`{item.name}` commits tokens, and a `def` is a helper"
-                    raise failure(source, item.name_span, message, help, "E300")
         except DecError as error:
             found += [d for d in error.diagnostics if d not in found]
         except RecursionError:
