@@ -241,7 +241,7 @@ def ranking(entries: Mapping[str, Row], heading: str, last: Callable[[Row], str]
 def by_kind(entries: Mapping[str, Row]) -> str:
     """A table of those that ran all prompts: the ratios of each kind, one prompt at a time."""
     found = {label: entry["batches"]["1"] for label, entry in entries.items() if entry["batches"]["1"][0]["whole"]}
-    kinds = [row["kind"] for row in next(iter(found.values()), [{}])[1:]]
+    kinds: list[str] = [row["kind"] for row in next(iter(found.values()), list[Row]())[1:]]
     rows = [[linked(label), *(f"{row['ratio']['value']:.2f}" for row in rows[1:])] for label, rows in found.items()]
     return render.markdown_table((["algorithm", *kinds], rows)) if rows else ""
 

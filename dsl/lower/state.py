@@ -98,6 +98,9 @@ class WholeProgram(Protocol):
     bounds: dict[Value, int]
     """The largest value of a whole number, where it is known."""
 
+    signed: dict[Value, int]
+    """Of a parameter whose range begins below 0, how far from 0 it may be."""
+
     drafts: list[Block]
     """The blocks that draft trees, as they were lowered."""
 
