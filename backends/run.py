@@ -20,7 +20,6 @@ import numpy as np
 from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
-from decgraph.ir.emissions import emits_own
 from decgraph.ir.opdef import OpError
 from decgraph.ir.types import Type
 from decgraph.ir.values import Loc, Module, Op, Param
@@ -229,6 +228,8 @@ class Run(Backend):
         not take. p, raw: its probability, and that before the request's shaping."""
         if self.recorder is not None:
             self.recorder.emits(p, raw)
+        from decgraph.ir.emissions import emits_own
+
         at = next(iter(self.places()), None)
         walks = (op for op in self.function.body.walk() if op.opcode == "tree.walk" and op.loc == at)
         own = tested and any(map(emits_own, walks))

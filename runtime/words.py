@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.ir.walk import functions_of, ops_of
 from decgraph.runtime.arguments import Tokenizing
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.models.spelling import Spelling
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.spelling import Spelling
 
 TEXT = "text "
 """Begins the name under which the parameters of a run have the token of a text."""

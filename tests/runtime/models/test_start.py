@@ -29,7 +29,7 @@ def test_shipped_models_start_without_transformers(name: str) -> None:
     assert said.splitlines()[-1] == "0 True []", said
 
 
-MOST = 200
+MOST = 201
 """Modules of the package that the first token of a plain folder may load."""
 ELSEWHERE = ("check", "serve", "runtime.models.heads", "runtime.models.hf_heads", "runtime.models.gguf.",
              "runtime.models.masked_load", "runtime.models.hf_masked", "runtime.models.engine.masked",
