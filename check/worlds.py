@@ -184,10 +184,8 @@ def params_for(
                 out[p.name] = [[x % vocab for x in tokens] for tokens in cast(Sequence[Sequence[int]], p.default)]
             elif t.elem == "token":
                 tokens = cast("int | str | tuple[int, ...]", p.default)
-                if isinstance(tokens, str):
-                    out[p.name] = r.randrange(vocab)
-                else:
-                    out[p.name] = [x % vocab for x in tokens] if isinstance(tokens, tuple) else tokens % vocab
+                one = r.randrange(vocab) if isinstance(tokens, str) else tokens
+                out[p.name] = [x % vocab for x in one] if isinstance(one, tuple) else one % vocab
         elif t.elem == "text":
             out[p.name] = "a"
         elif t.elem == "token" and not t.dims:

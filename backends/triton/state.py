@@ -33,6 +33,7 @@ from decgraph.ir.walk import free_values, producers
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.derive import halves
 from decgraph.runtime.request import Request
+from decgraph.runtime.words import TEXT
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,12 @@ class Step(Evaluator):
             here[list(lanes)] = True
             what = f"the state `{state.name}`"
             self.states[state.name] = written(self, old, made, here, what, bound_of(state.type))
+
+    def token_of(self, text: str) -> int:
+        """The token that has a text. Raises NotSteppable in an engine, which binds no tokenizer."""
+        if (found := self.params.get(TEXT + text)) is None:
+            raise NotSteppable("a token by its text", self.place)
+        return cast(int, found)
 
     def level_field(self, level: Level | Topology, field: str) -> Operand:
         """A field of a level of a topology."""

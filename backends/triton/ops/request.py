@@ -14,7 +14,6 @@ from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Path, Tree, Vec
 from decgraph.backends.triton.vectors import flat, live_of, put_at
 from decgraph.ir.values import Op
-from decgraph.runtime.words import TEXT
 
 
 @step("context")
@@ -130,15 +129,6 @@ def note(s: Step, op: Op, x: Operand) -> None:
     if op.memo.once("drafts", lambda: any(op in inner.walk() for o in outside for inner in o.regions)):
         raise NotSteppable("a note in a loop that drafts, or in a rule", op)
     s.counts.note(op.attrs["name"], s.lanes(x))
-
-
-@step("token")
-def token(s: Step, op: Op) -> int:
-    """The token that has a text. Raises NotSteppable in an engine, which binds no tokenizer."""
-    found = s.params.get(TEXT + op.attrs["text"])
-    if not isinstance(found, int):
-        raise NotSteppable("a token by its text", op)
-    return found
 
 
 @step("ended")
