@@ -52,6 +52,7 @@ class Facts:
     of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there are
     states. text, memory: whether the program reads text, keeps memories. layers: whether it reads how many layers a model has.
     ends: whether it asks which drafts end the text. marks: strings that texts are looked at for.
+    named: how many tokens it names by their texts.
     """
 
     counts: tuple[int, ...] = ()
@@ -75,6 +76,7 @@ class Facts:
     stepwise: bool = False
     ends: bool = False
     marks: tuple[str, ...] = ()
+    named: int = 0
 
     def vocabularies(self) -> list[int]:
         """How many tokens vocabularies have that hold the named ids, or more than a truncation keeps."""
@@ -273,6 +275,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         stepwise=loop is not None,
         ends="ended" in opcodes,
         marks=tuple(marks),
+        named=len({op.attrs["text"] for op in ops if op.opcode == "token"}),
     )
 
 

@@ -11,6 +11,7 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.case import Case
 from decgraph.check.claims import Failure, decide
+from decgraph.check.constants import facts
 from decgraph.check.distributions import Distribution, RunTally, execute
 from decgraph.check.functions import DrawnFunction
 from decgraph.check.worlds import least, models_for
@@ -298,12 +299,13 @@ def _size(case: Case) -> tuple[int, ...]:
 
 def _candidates(case: Case) -> list[Case]:
     size = next((m.vocab.size for m in case.models.values()), 3)
+    least_size = facts(case.module, case.function).named + 1
     request = plain_request(replace(case.request, prompt=(0, 1)[: len(case.request.prompt)]))
     small = replace(case, length=min(case.length, 2), request=request)
     return [
         replace(small, models=models_for(case.function, v, 500 + seed, style=style), params=p)
         for style in (None, case.plan.style)
-        for v in range(2 if style is None else size, size + 1)
+        for v in range(max(2, least_size) if style is None else size, size + 1)
         for p in (least(case, lowest=True).params, case.params)
         for seed in range(6)
     ]

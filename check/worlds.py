@@ -60,6 +60,7 @@ def models_for(
     style = style or Style(shared=seed)
     out: dict[str, Model] = {}
     families: dict[str, Model] = {}
+    given: dict[str, dict[str, int]] = {}  # by vocabulary
     main = ""  # the first model's vocabulary, which is the request's
     for i, p in enumerate(p for p in function.params if p.value.type.elem == "model"):
         kind, vocab, family, visibility = (str(x) for x in p.value.type.of)
@@ -86,7 +87,7 @@ def models_for(
             else:
                 made = StyledModel(len(pieces), s, style, kind=sort, heads=count, name=p.name, vocab=vocab, context=context)
                 made.counted = counted
-            made.spelling = AnyTokens(pieces, seed)
+            made.spelling = AnyTokens(pieces, seed, given.setdefault(vocab, {}))
             out[p.name] = families[family] = made
         elif kind == "features":
             target = families[family]
@@ -104,15 +105,23 @@ def models_for(
 
 
 class AnyTokens(Spelling):
-    """A small vocabulary in which a text that a program names as a token is any of them: a proof is for every tokenizer."""
+    """A small vocabulary in which a text that a program names as a token is any of them, and another text another one: a proof
+    is for every tokenizer. given: the tokens of the texts that were asked for, which models of one vocabulary share."""
 
-    def __init__(self, pieces: Sequence[str], seed: int) -> None:
+    def __init__(self, pieces: Sequence[str], seed: int, given: dict[str, int]) -> None:
         known = spelled(pieces)
         super().__init__(known.pieces, known.encode)
-        self.seed = seed
+        self.order, self.given = random.Random(seed).sample(range(len(pieces)), len(pieces)), given
 
     def token(self, text: str) -> int:
-        return random.Random(f"text {self.seed} {text}").randrange(len(self.pieces))
+        """The token of a text. Raises DecError where all are those of other texts."""
+        if text not in self.given:
+            if len(self.given) == len(self.order):
+                raise DecError(
+                    f"the program names more than {len(self.order)} tokens by their texts", hint="a larger vocabulary"
+                )
+            self.given[text] = self.order[len(self.given)]
+        return self.given[text]
 
 
 def _visibility(kind: str, visibility: str) -> Visibility:
@@ -333,6 +342,7 @@ def world(
     """The world of a plan."""
     f = module.entry
     known = facts(module, f)
+    plan = replace(plan, vocab=max(plan.vocab, known.named + 1))  # of a tokenizer other texts are other tokens
     if claim.bound:  # it is about whole requests
         plan = replace(plan, arbitrary=None, committed=0, steps=None)
     pinned = {**dict(plan.params), **dict(fixed or {})}

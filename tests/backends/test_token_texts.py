@@ -156,6 +156,8 @@ def test_a_check_goes_over_the_tokens_that_a_text_may_be() -> None:
     wrong = check_module(load_text(head + '        commit "a" if x == "the" and ctx.token == "a" else x\n'))
     assert wrong.verdict == "refuted" and wrong.counterexample is not None
     assert {'"the"', '"a"'} == wrong.counterexample.params.keys()
+    both = 'x == "the" and x == "a" or x == "b" and x == "c"'  # no tokenizer has a token of two texts
+    assert check_module(load_text(head + f'        commit "a" if {both} else x\n')).verdict != "refuted"
     drafts = USES[5].replace('chain([x, "the"])', 'point("the")')
     assert (
         check_module(
