@@ -66,13 +66,13 @@ def part(weights: BenchWeights, name: str, kind: str, algorithm: str) -> Any:  #
 
 def promised(algorithm: Any, params: Mapping[str, Any], *, spec: str = "autoregressive", temperature: float = 0.0) -> str:
     """What it claims of another algorithm's output with these parameters and the others at their defaults: "tokens", the same;
-    "law", the same distribution; or "", nothing."""
+    "distribution", the same distribution; or "", nothing."""
     if algorithm.name == spec:
         return "tokens"
     held = [c for c in algorithm.claims if c.kind == "refines" and c.spec == spec and holds_for(c, algorithm.function, params)]
     if any(not temperature or (c.mode == "tokens" and not c.for_greedy) for c in held):
         return "tokens"
-    return "law" if any(c.mode == "distribution" and not c.for_greedy for c in held) else ""
+    return "distribution" if any(c.mode == "distribution" and not c.for_greedy for c in held) else ""
 
 
 def greedy_is_exact(algorithm: Any, params: Mapping[str, Any]) -> bool:

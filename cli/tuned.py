@@ -56,7 +56,7 @@ def cells(job: TuningJob, found: TuningOutcome, one: Entrant) -> tuple[str, ...]
         return (f"cannot run: {first_line(error)}", "", "", "")
     row, ratio = found.rows.get(one.label, {}), found.ratio(one)
     times = "1.00" if one == found.base else render.shown(ratio.to_json() if ratio is not None else None)
-    same = "-" if job.promise(one.algorithm) == "law" else ""  # draws of one distribution: equal places say nothing
+    same = "-" if job.promise(one.algorithm) == "distribution" else ""  # draws of one distribution: equal places say nothing
     if one != found.base and not same and "same_tokens" in row:
         ties = row["tokens_equal"]["near_ties"]
         same = f"{row['same_tokens']:.0%}" + (f" ({ties} near-ties)" if ties else "")

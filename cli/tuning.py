@@ -100,7 +100,7 @@ class TuningJob:
         return Entrant(one.label, space.setting(function, values))
 
     def promise(self, label: str) -> str:
-        """What a claim says of its output: "tokens", the base's; "law", of its distribution; "", nothing."""
+        """What a claim says of its output: "tokens", the base's; "distribution", of its distribution; "", nothing."""
         one = self.of[label]
         if any(axis.changes for axis in self.axes.get(label, ())):
             return ""

@@ -102,7 +102,7 @@ def shown(chosen: Setting) -> str:
 
 
 def guarantee(function: Function, temperature: float) -> tuple[str, frozenset[str]]:
-    """What the claims promise for all parameters: ("tokens", names) the same committed tokens, ("law", names) the same
+    """What the claims promise for all parameters: ("tokens", names) the same committed tokens, ("distribution", names) the same
     distribution, ("", ()) nothing; and the parameters that the specification itself reads, for which it promises nothing.
 
     A claim in distribution promises the same tokens for greedy requests; one for greedy requests nothing for others.
@@ -114,7 +114,7 @@ def guarantee(function: Function, temperature: float) -> tuple[str, frozenset[st
         if claim.mode == "tokens" or not temperature:
             return "tokens", fixed
         if claim.mode == "distribution":
-            return "law", fixed
+            return "distribution", fixed
     return "", frozenset()
 
 

@@ -16,7 +16,7 @@ def axes(name: str, *wishes: str, fixed: dict[str, object] | None = None, temper
 
 
 @pytest.mark.parametrize(("name", "temperature", "promise"), [
-    ("speculative", 0, "tokens"), ("speculative", 1, "law"), ("eagle2", 1, "tokens"), ("medusa", 0, "tokens"),
+    ("speculative", 0, "tokens"), ("speculative", 1, "distribution"), ("eagle2", 1, "tokens"), ("medusa", 0, "tokens"),
     ("medusa", 1, ""), ("fast_dllm", 0, ""), ("freedave", 0, "tokens"),
 ])  # fmt: skip
 def test_what_claims_promise(name: str, temperature: float, promise: str) -> None:
