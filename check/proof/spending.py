@@ -13,6 +13,7 @@ all assumed at its head (the largest set of them that is inductive). So a counte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -288,7 +289,7 @@ class Spending:
         low, high = (ZERO, *ends)[-2:]
         return None if low is None or high is None or not self.sizes.at_least(high, low) else high - low
 
-    def known_outside(self, x: Linear | None, outer: set[object]) -> Linear | None:
+    def known_outside(self, x: Linear | None, outer: AbstractSet[object]) -> Linear | None:
         """A bound of what is spent in a region that is made of what is known outside: it is true where the region ran. Where
         it did not, nothing is spent, so it must not be negative there."""
         for _ in range(8):
